@@ -24,6 +24,9 @@ type Event struct {
 	// present is an empty, non-nil slice.
 	Data     []byte
 	DataKind DataKind
+
+	// unknown holds the fields of a stored record that this program does not know, as they stood.
+	unknown string
 }
 
 // DataKind says how an event's data was given, so that it leaves in the same shape.
