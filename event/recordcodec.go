@@ -124,6 +124,8 @@ type recordDecoder struct {
 	text  string // b as a string, up to a field that begins the data or lies beyond it
 	e     *Event
 	order bool // extensions came out of order
+
+	unknown []byte // becomes e.unknown
 }
 
 func (d *recordDecoder) decode() error {
@@ -169,7 +171,7 @@ func (d *recordDecoder) decode() error {
 		case f.num == fieldData && f.typ == protowire.BytesType:
 			e.Data = d.b[f.start:f.end:f.end]
 		default:
-			e.unknown += string(d.b[i:f.end])
+			d.unknown = append(d.unknown, d.b[i:f.end]...)
 		}
 		i = f.end
 	}
@@ -177,6 +179,7 @@ func (d *recordDecoder) decode() error {
 		return fmt.Errorf("data kind %d is unknown to this program; upgrade it", kind)
 	}
 	e.DataKind = DataKind(kind)
+	e.unknown = string(d.unknown)
 	switch {
 	case e.DataKind != NoData && e.Data == nil:
 		e.Data = []byte{}
@@ -283,7 +286,7 @@ func (d *recordDecoder) extension(start int, outer recordField) error {
 		}
 	}
 	if !known || x.Value.IsZero() {
-		d.e.unknown += string(d.b[start:outer.end])
+		d.unknown = append(d.unknown, d.b[start:outer.end]...)
 		return nil
 	}
 	if n := len(d.e.Extensions); n > 0 && d.e.Extensions[n-1].Name >= x.Name {
