@@ -1,5 +1,29 @@
 // Package actor is what a worker's author writes: a Handler, which takes one Turn at a time and ends
 // it with an outcome.
+//
+//	func settle(ctx context.Context, turn *actor.Turn) error {
+//		trade, err := parse(turn.Event().Data)
+//		if err != nil {
+//			return actor.Permanent(err) // no attempt can mend it
+//		}
+//		settlement, err := clearing.Settle(ctx, trade)
+//		if err != nil {
+//			return err // tried again, after a back-off
+//		}
+//		return turn.Publish("settlements", settlement) // stored exactly once, if the turn succeeds
+//	}
+//
+// # What a handler can rely on
+//
+// A worker has one turn at a time, so a handler's fields need no lock. Events of one topic come in the
+// order of the topic. An event comes at least once: after a crash a few come again, and Turn.Replayed
+// is true for each of them. Outputs added with Turn.Publish are stored exactly once. The worker's
+// place in its topics moves past an event only after its outputs are stored.
+//
+// # What a handler must do
+//
+// Return soon after its context has ended. Keep no reference to the turn after returning. Recover
+// panics in goroutines that it starts: Go ends the whole process for one that is not recovered.
 package actor
 
 import (
@@ -10,12 +34,14 @@ import (
 )
 
 // Handler handles a worker's events. A runtime calls it with one turn at a time per worker, each on a
-// goroutine that the handler may block. The context ends at the turn's deadline, and when the worker
-// stops and its drain limit has passed; a handler that goes on for long after that is given up as
-// stuck, and its turn is closed.
+// goroutine that the handler may block. The context ends at the turn's deadline (the worker's handler
+// timeout, 30 s unless it says otherwise), and when the worker stops and its drain limit has passed.
 //
 // The result is the outcome: nil is done, an error is a failed attempt that is tried again, and
-// Permanent, RetryAfter and Drop say otherwise. A panic, or a runtime.Goexit, is a failed attempt.
+// Permanent, RetryAfter and Drop say otherwise. A panic, a runtime.Goexit and a deadline that passed
+// before the handler returned are failed attempts too, and do no harm to the worker's other events. A
+// handler that ignores the end of its context for longer than the worker's handler grace (2 s) is
+// given up as stuck: its turn is closed, and a new activation takes over beside it.
 type Handler interface {
 	Handle(ctx context.Context, turn *Turn) error
 }
@@ -27,18 +53,20 @@ type HandlerFunc func(ctx context.Context, turn *Turn) error
 func (f HandlerFunc) Handle(ctx context.Context, turn *Turn) error { return f(ctx, turn) }
 
 // Factory makes the handler of one activation of a worker: fields of the handler live as long as the
-// activation does. An error is FAILED for the worker: it needs a person. It may block; it counts as
-// starting.
+// activation does, and another activation begins without them. It is the place to check the worker's
+// config: an error makes the worker FAILED with that text as the reason, until a person starts it
+// again. It may block, and counts as starting; it may be called for several workers at once.
 type Factory func(w *Worker) (Handler, error)
 
-// Starter is an optional interface of a Handler, called once before the first turn. An error, or a
-// panic, fails the activation.
+// Starter is an optional interface of a Handler. Start is called once, before the first turn of an
+// activation. An error, or a panic, fails the activation.
 type Starter interface {
 	Start(ctx context.Context, w *Worker) error
 }
 
-// Stopper is an optional interface of a Handler, called once after the last turn of an activation that
-// ends in order. An error, or a panic, is logged.
+// Stopper is an optional interface of a Handler. Stop is called once, after the last turn of an
+// activation that ends in order; a crash, a lost lease and a stuck handler end one without it. An
+// error, or a panic, is logged.
 type Stopper interface {
 	Stop(ctx context.Context) error
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/turnlane/turnlane/event"
 )
 
-// ErrTurnClosed is returned by every call on a turn that has ended, or whose handler was given up on.
+// ErrTurnClosed is returned by Publish on a turn that has ended, or whose handler was given up on.
 var ErrTurnClosed = errors.New("turn closed: the handler returned, or ignored its deadline for too long")
 
-// Turn is one run of a handler for one event. Its methods are safe for concurrent use until the
-// handler returns; afterwards the turn is closed.
+// Turn is one run of a handler for one event: one attempt at it. Its methods are safe for concurrent
+// use. The turn is closed once the handler has returned, or was given up on as stuck: what a goroutine
+// left behind still reads from it stays as it was, but nothing can be added any more.
 type Turn struct {
 	in TurnInput
 
@@ -29,7 +30,7 @@ type Turn struct {
 
 // TurnInput is what a runtime, or a test, makes a Turn from.
 type TurnInput struct {
-	Worker   *Worker
+	Worker   *Worker // required
 	Topic    string
 	Entry    event.Entry
 	Attempt  int  // 1 for the first
@@ -47,7 +48,7 @@ type Output struct {
 // NewTurn makes an open turn. It is for runtimes and tests.
 func NewTurn(in TurnInput) *Turn { return &Turn{in: in} }
 
-// Worker returns the worker that the turn is for.
+// Worker returns the worker that the turn is for. It must not be changed.
 func (t *Turn) Worker() *Worker { return t.in.Worker }
 
 // Topic returns the topic that the event came on.
@@ -62,8 +63,10 @@ func (t *Turn) StoredAt() time.Time { return t.in.Entry.Record.StoredAt() }
 // Attempt returns 1 for the first attempt at the event.
 func (t *Turn) Attempt() int { return t.in.Attempt }
 
-// Replayed reports whether an earlier activation may have handled the event already. No repeat is
-// ever unmarked; an event that is marked may be new.
+// Replayed reports whether an earlier activation may have handled the event already. No repeat by
+// another activation is ever unmarked; an event that is marked may be new all the same. Further
+// attempts by the same activation are told by Attempt. Outputs need no care for repeats, they are
+// stored once; what a handler does to the outside world does.
 func (t *Turn) Replayed() bool { return t.in.Replayed }
 
 // Event returns the event, decoded at the first call. It must not be changed: Clone it. A record that
@@ -85,44 +88,71 @@ func (t *Turn) Decode() (*event.Event, error) {
 	return t.event, t.decErr
 }
 
-// Publish adds an output, which is stored, in order, if the turn succeeds, and exactly once however
-// often the turn is repeated. It takes the event over. An empty id becomes
-// <worker>.<run>.<input topic>.<position>.<index>, an empty source /turnlane/<type>/<worker>. An output that could never be
-// stored is an error here, and fails the turn also when the handler ignores it.
+// Publish adds an output: an event that is stored if the turn succeeds, after the outputs added before
+// it, and exactly once however often the turn is repeated. The outputs of a failed, dropped or
+// abandoned attempt are discarded. Publish itself stores nothing and does not block.
+//
+// It takes the event over, which must not be changed or published again afterwards. An empty id
+// becomes <worker>.<run>.<input topic>.<position>.<index>, the same in every attempt as long as the
+// handler adds its outputs in the same order; an empty source becomes /turnlane/<type>/<worker>. To
+// pass the turn's own event on, publish a Clone of it, with an empty id if it is to get one of its own.
+//
+// An output that could never be stored, because it breaks a rule of CloudEvents, of topic names or of
+// size, is an error that names the field, and the turn fails also when the handler ignores it. After
+// the handler has returned the error is ErrTurnClosed.
 func (t *Turn) Publish(topic string, e *event.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return ErrTurnClosed
 	}
-	w := t.in.Worker
+	if e == nil {
+		return t.refuseLocked(topic, errors.New("the event is nil"))
+	}
 	if e.ID == "" {
-		b := make([]byte, 0, len(w.ID)+len(t.in.Topic)+40)
-		b = append(b, w.ID...)
-		b = strconv.AppendUint(append(b, '.'), w.Run, 10)
-		b = append(append(b, '.'), t.in.Topic...)
-		b = append(append(b, '.'), t.in.Entry.Pos.String()...)
-		b = strconv.AppendInt(append(b, '.'), int64(len(t.outputs)), 10)
-		e.ID = string(b)
+		e.ID = t.outputIDLocked()
 	}
 	if e.Source == "" {
-		e.Source = "/turnlane/" + w.Type + "/" + w.ID
+		e.Source = "/turnlane/" + t.in.Worker.Type + "/" + t.in.Worker.ID
 	}
 	if t.in.Check != nil {
 		if err := t.in.Check(topic, e); err != nil {
-			err = fmt.Errorf("output %d to topic %q: %w", len(t.outputs), topic, err)
-			if t.refused == nil {
-				t.refused = err
-			}
-			return err
+			return t.refuseLocked(topic, err)
 		}
 	}
 	t.outputs = append(t.outputs, Output{topic, e})
 	return nil
 }
 
+func (t *Turn) outputIDLocked() string {
+	w := t.in.Worker
+	b := make([]byte, 0, len(w.ID)+len(t.in.Topic)+64)
+	b = append(b, w.ID...)
+	b = strconv.AppendUint(append(b, '.'), w.Run, 10)
+	b = append(append(b, '.'), t.in.Topic...)
+	b = append(append(b, '.'), t.in.Entry.Pos.String()...)
+	b = strconv.AppendInt(append(b, '.'), int64(len(t.outputs)), 10)
+	return string(b)
+}
+
+func (t *Turn) refuseLocked(topic string, err error) error {
+	err = fmt.Errorf("output %d to topic %q: %w", len(t.outputs), topic, err)
+	if t.refused == nil {
+		t.refused = err
+	}
+	return err
+}
+
+// Closed reports whether the turn has ended: its handler returned, or was given up on as stuck. Code
+// that cannot watch the turn's context can ask it whether its work still counts.
+func (t *Turn) Closed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
 // Close ends the turn and returns its outputs, or why it must fail although its handler succeeded.
-// Only the first call returns them. It is for runtimes and tests.
+// Only the first call returns them, the others ErrTurnClosed. It is for runtimes and tests.
 func (t *Turn) Close() ([]Output, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,5 +160,10 @@ func (t *Turn) Close() ([]Output, error) {
 		return nil, ErrTurnClosed
 	}
 	t.closed = true
-	return t.outputs, t.refused
+	outputs := t.outputs
+	t.outputs = nil
+	if t.refused != nil {
+		return nil, t.refused
+	}
+	return outputs, nil
 }
