@@ -1,0 +1,159 @@
+package actor_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/turnlane/turnlane/actor"
+	"github.com/turnlane/turnlane/event"
+)
+
+var stored = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func given() actor.TurnInput {
+	e := &event.Event{ID: "t-1", Source: "/desk", Type: "trade", Subject: "ACME", Data: []byte(`{"n":1}`), DataKind: event.JSONData}
+	return actor.TurnInput{
+		Worker:  &actor.Worker{ID: "w1", Type: "settler", Run: 2, Token: 7},
+		Topic:   "trades",
+		Entry:   event.Entry{Pos: event.Position{Ms: 1700000000000, Seq: 4}, Record: event.AppendRecord(nil, e, 1, stored)},
+		Attempt: 1,
+	}
+}
+
+func output(id string) *event.Event { return &event.Event{ID: id, Type: "settled"} }
+
+func TestTurnTellsItsEvent(t *testing.T) {
+	in := given()
+	in.Attempt, in.Replayed = 3, true
+	turn := actor.NewTurn(in)
+	if e := turn.Event(); e.ID != "t-1" || e.Subject != "ACME" || string(e.Data) != `{"n":1}` {
+		t.Errorf("Event is %+v", e)
+	}
+	if turn.Event() != turn.Event() {
+		t.Error("the event is decoded twice")
+	}
+	if turn.Topic() != "trades" || turn.Position() != in.Entry.Pos || turn.Worker() != in.Worker {
+		t.Errorf("the turn is for %s of %s at %s", turn.Worker().ID, turn.Topic(), turn.Position())
+	}
+	if turn.Attempt() != 3 || !turn.Replayed() || !turn.StoredAt().Equal(stored) {
+		t.Errorf("attempt %d, replayed %t, stored at %s", turn.Attempt(), turn.Replayed(), turn.StoredAt())
+	}
+}
+
+func TestTurnOfABrokenRecordSaysSo(t *testing.T) {
+	in := given()
+	in.Entry.Record = append(in.Entry.Record, 0xff)
+	if e, err := actor.NewTurn(in).Decode(); err == nil || e != nil {
+		t.Errorf("Decode gives %v and %v", e, err)
+	}
+}
+
+func TestOutputsGetIdsThatARepeatGetsAgain(t *testing.T) {
+	for attempt := 1; attempt <= 2; attempt++ {
+		in := given()
+		in.Attempt, in.Replayed, in.Worker.Token = attempt, attempt > 1, uint64(6+attempt)
+		turn := actor.NewTurn(in)
+		for _, e := range []*event.Event{output(""), {ID: "mine", Source: "/own", Type: "settled"}, output("")} {
+			if err := turn.Publish("settled", e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outputs, err := turn.Close()
+		if err != nil || len(outputs) != 3 {
+			t.Fatalf("Close gives %d outputs and %v", len(outputs), err)
+		}
+		for i, want := range []struct{ id, source string }{
+			{"w1.2.trades.1700000000000-4.0", "/turnlane/settler/w1"},
+			{"mine", "/own"},
+			{"w1.2.trades.1700000000000-4.2", "/turnlane/settler/w1"},
+		} {
+			if e := outputs[i].Event; e.ID != want.id || e.Source != want.source || outputs[i].Topic != "settled" {
+				t.Errorf("attempt %d, output %d is %s from %s to %s, want %s from %s", attempt, i, e.ID, e.Source, outputs[i].Topic, want.id, want.source)
+			}
+		}
+	}
+}
+
+func TestClosedTurnTakesNothing(t *testing.T) {
+	turn := actor.NewTurn(given())
+	if turn.Closed() {
+		t.Error("a new turn is closed")
+	}
+	if err := turn.Publish("settled", output("a")); err != nil {
+		t.Fatal(err)
+	}
+	if outputs, err := turn.Close(); len(outputs) != 1 || err != nil {
+		t.Fatalf("Close gives %v and %v", outputs, err)
+	}
+	if err := turn.Publish("settled", output("b")); !errors.Is(err, actor.ErrTurnClosed) {
+		t.Errorf("Publish on a closed turn gives %v", err)
+	}
+	if outputs, err := turn.Close(); outputs != nil || !errors.Is(err, actor.ErrTurnClosed) {
+		t.Errorf("the second Close gives %v and %v", outputs, err)
+	}
+	if !turn.Closed() || turn.Event().ID != "t-1" {
+		t.Error("a closed turn can still be read, and says that it is closed")
+	}
+}
+
+// A handler that ignores the error of Publish must not count as done: its output would be missing.
+func TestRefusedOutputFailsTheTurn(t *testing.T) {
+	errRule := errors.New("topic: 201 characters")
+	in := given()
+	in.Check = func(topic string, e *event.Event) error {
+		if topic == "bad" {
+			return errRule
+		}
+		return e.Validate()
+	}
+	for name, publish := range map[string]func(*actor.Turn) error{
+		"by the topic": func(turn *actor.Turn) error { return turn.Publish("bad", output("a")) },
+		"by the event": func(turn *actor.Turn) error { return turn.Publish("good", &event.Event{ID: "a"}) },
+		"nil":          func(turn *actor.Turn) error { return turn.Publish("good", nil) },
+	} {
+		turn := actor.NewTurn(in)
+		first := publish(turn)
+		if first == nil || !strings.Contains(first.Error(), "output 0 to topic") {
+			t.Errorf("refused %s: Publish gives %v", name, first)
+		}
+		if err := turn.Publish("good", output("b")); err != nil {
+			t.Errorf("refused %s: a later good output gives %v", name, err)
+		}
+		if outputs, err := turn.Close(); outputs != nil || !errors.Is(err, first) {
+			t.Errorf("refused %s: Close gives %v and %v, want the first refusal", name, outputs, err)
+		}
+	}
+}
+
+func TestTurnIsSafeForTheGoroutinesOfAHandler(t *testing.T) {
+	turn := actor.NewTurn(given())
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 50 {
+				if err := turn.Publish("settled", output(fmt.Sprintf("%s-%d-%d", turn.Event().ID, i, j))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if outputs, err := turn.Close(); len(outputs) != 400 || err != nil {
+		t.Errorf("%d outputs, %v", len(outputs), err)
+	}
+}
+
+func BenchmarkTurn(b *testing.B) {
+	in := given()
+	b.ReportAllocs()
+	for b.Loop() {
+		turn := actor.NewTurn(in)
+		_ = turn.Event()
+		_ = turn.Publish("settled", &event.Event{Type: "settled"})
+		_, _ = turn.Close()
+	}
+}
