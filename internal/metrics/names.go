@@ -1,0 +1,55 @@
+package metrics
+
+// Names of instruments, as OpenTelemetry has them. Prometheus shows them with underscores, the unit,
+// and _total for counters: turnlane.publish.events is turnlane_publish_events_total.
+const (
+	// Publishing.
+	PublishEvents   = "turnlane.publish.events"   // counter, by Class
+	PublishBytes    = "turnlane.publish.bytes"    // counter, as stored, by Class
+	PublishDuration = "turnlane.publish.duration" // histogram, s: from admission to the store's answer
+	PublishRefused  = "turnlane.publish.refused"  // counter of batches, by Reason
+	PublishFlush    = "turnlane.publish.flush"    // histogram, events appended to the store at once
+	PublishInFlight = "turnlane.publish.inflight" // gauge, bytes
+
+	// Subscriptions of the public interface.
+	Subscribers        = "turnlane.subscribers"         // gauge
+	SubscribersStalled = "turnlane.subscribers.stalled" // counter of those closed for taking nothing
+	SubscriberEvents   = "turnlane.subscriber.events"   // counter of events sent
+
+	// Fan-out.
+	Feeds            = "turnlane.feeds"              // gauge, by State: live or catching_up
+	FeedTopics       = "turnlane.feeds.topics"       // gauge of topics followed
+	FeedLag          = "turnlane.feed.lag"           // gauge, s: age of the oldest event that a feed still waits for
+	FeedCatchUps     = "turnlane.feed.catchups"      // counter of changes from live to catching up
+	FeedGaps         = "turnlane.feed.gaps"          // counter of stretches that never come, by Kind
+	FeedUndecodable  = "turnlane.feed.undecodable"   // counter of entries that no reader can read
+	FeedPages        = "turnlane.feed.pages"         // counter of pages read from the store
+	FeedPagedEntries = "turnlane.feed.pages.entries" // counter of entries in them
+
+	// Retention.
+	RetentionEntries  = "turnlane.retention.removed.entries" // counter
+	RetentionBytes    = "turnlane.retention.removed.bytes"   // counter
+	RetentionDuration = "turnlane.retention.pass.duration"   // histogram, s
+	RetentionFailed   = "turnlane.retention.failed"          // counter of passes cut short by an error
+
+	// Turns.
+	Turns        = "turnlane.turns"          // counter, by Outcome
+	TurnDuration = "turnlane.turn.duration"  // histogram, s
+	EndToEnd     = "turnlane.event.delay"    // histogram, s: from stored to the start of its first turn
+	TurnsStuck   = "turnlane.turns.stuck"    // counter of handlers given up on
+	Workers      = "turnlane.workers"        // gauge, by State
+	LaneDepth    = "turnlane.lanes.events"   // gauge, events waiting in all lanes
+	LaneBytes    = "turnlane.lanes.bytes"    // gauge
+	Uncovered    = "turnlane.uncovered"      // counter of events whose slot has no running member
+	CursorAge    = "turnlane.cursor.age"     // gauge, s: how long the oldest unflushed progress waits
+	CursorFlush  = "turnlane.cursor.flushes" // counter
+)
+
+// Names of attributes, each with few values.
+const (
+	Class   = "class"   // of a topic: user, sys, dlq or wrk
+	Reason  = "reason"  // a stable reason, as in errors
+	State   = "state"   // of a feed or a worker
+	Kind    = "kind"    // of a gap
+	Outcome = "outcome" // of a turn
+)
