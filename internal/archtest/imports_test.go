@@ -32,8 +32,10 @@ var within = map[string][]string{
 	"store/storetest":          {"store"},
 	"internal/engine":          {},
 	"internal/fanout":          {},
+	"actor/actortest":          {"internal/admission"},
 	"cmd/turnlane":             {"examples/flights/flights", "examples/scaling_workers/scaling"},
 	"examples/flights":         {"examples/flights/flights"},
+	"examples/flights/flights": {"examples/flights/data"},
 	"examples/scaling_workers": {"examples/scaling_workers/scaling"},
 }
 
