@@ -34,7 +34,7 @@ type Ticket struct {
 // begun and not done may be begun again: it is the same one.
 func (f *Floor) Begin(pos event.Position) Ticket {
 	if n := len(f.open); n == f.first || f.open[n-1].pos.Less(pos) {
-		if f.first > 0 && n == cap(f.open) { // room at the front instead of a larger slice
+		if n == cap(f.open) && f.first > n/2 { // room at the front instead of a larger slice
 			f.open = f.open[:copy(f.open, f.open[f.first:])]
 			f.first = 0
 		}
