@@ -324,6 +324,7 @@ func (w *world) goBack() {
 		}
 	}
 	w.last = to
+	w.gateway = "?" // a gateway sees that, and says so
 }
 
 // read returns what the log holds after a position, as a store does.
