@@ -29,18 +29,18 @@ func (s *scanner) unexpected(want string) error {
 }
 
 func (s *scanner) space() {
-	for s.i < len(s.b) {
-		switch s.b[s.i] {
-		case ' ', '\n', '\t', '\r':
-			s.i++
-		default:
-			return
-		}
+	for s.i < len(s.b) && isSpace(s.b[s.i]) {
+		s.i++
 	}
 }
 
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+
 // peek returns the next byte after white space, 0 at the end.
 func (s *scanner) peek() byte {
+	if s.i < len(s.b) && s.b[s.i] > ' ' { // mostly there is none
+		return s.b[s.i]
+	}
 	s.space()
 	if s.i < len(s.b) {
 		return s.b[s.i]
@@ -83,11 +83,19 @@ func (s *scanner) str(want string) (token, error) {
 		return token{}, err
 	}
 	start, escaped := s.i, false
-	for s.i < len(s.b) {
-		switch c := s.b[s.i]; {
+	for {
+		i := s.i
+		for i < len(s.b) && plainInString[s.b[i]] {
+			i++
+		}
+		s.i = i
+		if i == len(s.b) {
+			return token{}, s.unexpected("the end of a string")
+		}
+		switch c := s.b[i]; {
 		case c == '"':
 			s.i++
-			return token{s.b[start : s.i-1], escaped}, nil
+			return token{s.b[start:i], escaped}, nil
 		case c == '\\':
 			escaped = true
 			if err := s.escape(); err != nil {
@@ -95,8 +103,6 @@ func (s *scanner) str(want string) (token, error) {
 			}
 		case c < 0x20:
 			return token{}, s.fail("the control character " + codePoint(rune(c)) + " inside a string must be escaped")
-		case c < utf8.RuneSelf:
-			s.i++
 		default:
 			r, n := utf8.DecodeRune(s.b[s.i:])
 			if r == utf8.RuneError && n == 1 {
@@ -105,8 +111,15 @@ func (s *scanner) str(want string) (token, error) {
 			s.i += n
 		}
 	}
-	return token{}, s.unexpected("the end of a string")
 }
+
+// plainInString has the ASCII bytes that stand for themselves in a string.
+var plainInString = func() (plain [256]bool) {
+	for c := 0x20; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
 
 func (s *scanner) escape() error {
 	if s.i+1 >= len(s.b) {

@@ -28,13 +28,9 @@ const (
 	fieldDataKind        = 9
 	fieldData            = 10
 
-	fieldExtensionName = 1
+	fieldExtensionName  = 1
+	fieldExtensionValue = 1 // plus the Kind: 2 for a boolean up to 8 for a timestamp
 )
-
-// kindFields gives the field of Extension that holds a value of each kind.
-var kindFields = [...]protowire.Number{
-	BooleanKind: 2, IntegerKind: 3, StringKind: 4, BinaryKind: 5, URIKind: 6, URIRefKind: 7, TimestampKind: 8,
-}
 
 // AppendRecord appends e as a record and returns the longer slice. The hash is the slot hash of the
 // routing key; storedAt counts in nanoseconds, within the years 1678 to 2261. The event must be
@@ -88,7 +84,7 @@ func appendExtension(dst []byte, x *Extension) []byte {
 	dst = protowire.AppendVarint(dst, uint64(size))
 	dst = protowire.AppendTag(dst, fieldExtensionName, protowire.BytesType)
 	dst = protowire.AppendString(dst, x.Name)
-	field := kindFields[x.Value.kind]
+	field := fieldExtensionValue + protowire.Number(x.Value.kind)
 	switch x.Value.kind {
 	case BooleanKind, IntegerKind:
 		dst = protowire.AppendTag(dst, field, protowire.VarintType)
@@ -139,7 +135,7 @@ func (d *recordDecoder) decode() error {
 	}
 	var kind uint64
 	for i := 0; i < len(d.b); {
-		f := d.field(i)
+		f, _ := readField(d.b, i, len(d.b))
 		switch {
 		case f.num <= fieldDataSchema && f.typ == protowire.BytesType:
 			s, err := d.string(f)
@@ -198,40 +194,59 @@ type recordField struct {
 	start, end int
 }
 
+// readField reads the field at i of b[:end]; of an error only protowire's number is kept.
+func readField(b []byte, i, end int) (f recordField, code int) {
+	// Nearly always: a tag of one byte, and a length of one byte.
+	if i+1 < end && b[i] < 0x80 && b[i]&7 == byte(protowire.BytesType) && b[i] >= 8 && b[i+1] < 0x80 {
+		f = recordField{protowire.Number(b[i] >> 3), protowire.BytesType, i + 2, i + 2 + int(b[i+1])}
+		if f.end <= end {
+			return f, 0
+		}
+	}
+	return readAnyField(b, i, end)
+}
+
+func readAnyField(b []byte, i, end int) (f recordField, code int) {
+	num, typ, n := protowire.ConsumeTag(b[i:end])
+	if n < 0 {
+		return f, n
+	}
+	f = recordField{num: num, typ: typ, start: i + n}
+	m := protowire.ConsumeFieldValue(num, typ, b[f.start:end])
+	if m < 0 {
+		f.start = i
+		return f, m
+	}
+	f.end = f.start + m
+	if typ == protowire.BytesType {
+		_, n := protowire.ConsumeVarint(b[f.start:])
+		f.start += n
+	}
+	return f, 0
+}
+
+func broken(what string, i, code int) error {
+	return fmt.Errorf("%s at byte %d: %w", what, i, protowire.ParseError(code))
+}
+
 // survey checks the structure once, counts the extensions and makes the string.
 func (d *recordDecoder) survey() (extensions int, err error) {
 	textEnd := 0
 	for i := 0; i < len(d.b); {
-		num, typ, n := protowire.ConsumeTag(d.b[i:])
-		if n < 0 {
-			return 0, fmt.Errorf("byte %d: %w", i, protowire.ParseError(n))
+		f, code := readField(d.b, i, len(d.b))
+		if code != 0 {
+			return 0, broken("field", i, code)
 		}
-		m := protowire.ConsumeFieldValue(num, typ, d.b[i+n:])
-		if m < 0 {
-			return 0, fmt.Errorf("field %d at byte %d: %w", num, i, protowire.ParseError(m))
-		}
-		i += n + m
-		if num <= fieldExtensions && typ == protowire.BytesType {
+		i = f.end
+		if f.num <= fieldExtensions && f.typ == protowire.BytesType {
 			textEnd = i
 		}
-		if num == fieldExtensions && typ == protowire.BytesType {
+		if f.num == fieldExtensions && f.typ == protowire.BytesType {
 			extensions++
 		}
 	}
 	d.text = string(d.b[:textEnd])
 	return extensions, nil
-}
-
-// field reads the field at i of a message that survey has checked.
-func (d *recordDecoder) field(i int) recordField {
-	num, typ, n := protowire.ConsumeTag(d.b[i:])
-	f := recordField{num: num, typ: typ, start: i + n}
-	f.end = f.start + protowire.ConsumeFieldValue(num, typ, d.b[f.start:])
-	if typ == protowire.BytesType {
-		_, n := protowire.ConsumeVarint(d.b[f.start:])
-		f.start += n
-	}
-	return f
 }
 
 func (d *recordDecoder) string(f recordField) (string, error) {
@@ -246,18 +261,13 @@ func (d *recordDecoder) string(f recordField) (string, error) {
 func (d *recordDecoder) extension(start int, outer recordField) error {
 	var x Extension
 	known := true
-	inner := recordDecoder{b: d.b[:outer.end], text: d.text}
 	for i := outer.start; i < outer.end; {
-		num, typ, n := protowire.ConsumeTag(inner.b[i:])
-		if n < 0 {
-			return fmt.Errorf("extension at byte %d: %w", i, protowire.ParseError(n))
+		f, code := readField(d.b, i, outer.end)
+		if code != 0 {
+			return broken("extension", i, code)
 		}
-		if m := protowire.ConsumeFieldValue(num, typ, inner.b[i+n:]); m < 0 {
-			return fmt.Errorf("extension at byte %d: %w", i, protowire.ParseError(m))
-		}
-		f := inner.field(i)
 		i = f.end
-		if num == fieldExtensionName && typ == protowire.BytesType {
+		if f.num == fieldExtensionName && f.typ == protowire.BytesType {
 			s, err := d.string(f)
 			if err != nil {
 				return err
@@ -265,12 +275,12 @@ func (d *recordDecoder) extension(start int, outer recordField) error {
 			x.Name = s
 			continue
 		}
-		kind := kindOf(num, typ)
+		kind := kindOf(f)
 		switch kind {
 		case NoKind:
 			known = false
 		case BooleanKind, IntegerKind:
-			v, _ := protowire.ConsumeVarint(inner.b[f.start:])
+			v, _ := protowire.ConsumeVarint(d.b[f.start:])
 			x.Value = Integer(int32(v))
 			if kind == BooleanKind {
 				x.Value = Boolean(v != 0)
@@ -296,19 +306,19 @@ func (d *recordDecoder) extension(start int, outer recordField) error {
 	return nil
 }
 
-func kindOf(num protowire.Number, typ protowire.Type) Kind {
-	for kind, field := range kindFields {
-		if field == num && kind != int(NoKind) {
-			want := protowire.BytesType
-			if Kind(kind) == BooleanKind || Kind(kind) == IntegerKind {
-				want = protowire.VarintType
-			}
-			if typ == want {
-				return Kind(kind)
-			}
-		}
+// kindOf is the kind of value that a field of Extension holds, NoKind for a field that is unknown.
+func kindOf(f recordField) Kind {
+	if f.num <= fieldExtensionValue || f.num > fieldExtensionValue+protowire.Number(TimestampKind) {
+		return NoKind
 	}
-	return NoKind
+	kind, want := Kind(f.num-fieldExtensionValue), protowire.BytesType
+	if kind == BooleanKind || kind == IntegerKind {
+		want = protowire.VarintType
+	}
+	if f.typ != want {
+		return NoKind
+	}
+	return kind
 }
 
 // sortExtensions keeps the event's promise that extensions are sorted, each name once, also for a
