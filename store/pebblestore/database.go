@@ -1,0 +1,44 @@
+package pebblestore
+
+import (
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	sst "github.com/cockroachdb/pebble/v2/sstable/block"
+)
+
+const (
+	cacheBytes = 8 << 20
+	// flushDelay bounds how long the space of small trims stays taken.
+	flushDelay = 30 * time.Second
+)
+
+// pebbleOptions returns small settings: the log is written once, read at its end, and trimmed at its
+// start, so a large cache and large levels gain nothing.
+func (s *Store) pebbleOptions() *pebble.Options {
+	o := &pebble.Options{
+		FS:                          s.opts.FS,
+		Lock:                        s.lock,
+		FormatMajorVersion:          pebble.FormatNewest,
+		DisableWAL:                  s.opts.inMemory(),
+		CacheSize:                   cacheBytes,
+		MemTableSize:                16 << 20,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       32,
+		MaxOpenFiles:                500,
+		FlushDelayDeleteRange:       flushDelay,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		Logger:                      &s.health,
+		EventListener:               s.health.listener(),
+	}
+	if s.opts.inMemory() {
+		o.MemTableSize = 8 << 20
+		o.FlushDelayDeleteRange = time.Second
+	}
+	for i := range o.Levels {
+		o.Levels[i].BlockSize = 32 << 10
+		o.Levels[i].Compression = func() *sst.CompressionProfile { return sst.FastestCompression }
+	}
+	return o
+}

@@ -1,0 +1,304 @@
+package pebblestore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/store"
+)
+
+// A trim frees space only when the deletion is flushed. Small ones are gathered: the flush comes after
+// this many deleted bytes, or after flushDelay.
+const flushTrimmedBytes = 8 << 20
+
+// Trim removes the oldest entries until the limit holds. It looks only at entries that can be read.
+func (s *Store) Trim(ctx context.Context, topic string, limit store.TrimLimit) (store.Trimmed, error) {
+	op := &trimOp{name: topic, limit: limit}
+	if err := s.submit(ctx, op); err != nil {
+		return store.Trimmed{}, fmt.Errorf("trim %s: %w", topic, err)
+	}
+	return op.out, nil
+}
+
+type trimOp struct {
+	ticket
+	name  string
+	limit store.TrimLimit
+	out   store.Trimmed
+}
+
+func (*trimOp) grows() bool    { return false }
+func (*trimOp) publish(*Store) {} // what readers lose, they lose at once
+func (op *trimOp) stage(c *committer) {
+	t, err := c.s.topic(op.name)
+	if err == nil {
+		op.out, err = c.trim(t, op.limit)
+	}
+	op.err = err
+}
+
+// trim removes leading entries of a topic and says which.
+func (c *committer) trim(t *topic, limit store.TrimLimit) (store.Trimmed, error) {
+	c.settle() // so that the database has every block and entry
+	v := t.see()
+	if v.id == 0 || v.id != t.c.id || v.bounds.First.IsZero() || limit == (store.TrimLimit{}) {
+		return store.Trimmed{Removed: v.bounds.Removed}, nil
+	}
+	p, err := c.planTrim(v, t.c.open, limit)
+	if err != nil {
+		return store.Trimmed{}, err
+	}
+	if p.entries == 0 {
+		return store.Trimmed{Removed: v.bounds.Removed}, nil
+	}
+
+	// Readers first: see topic.
+	t.mu.Lock()
+	b := &t.v.bounds
+	b.Removed = p.cut
+	b.Entries -= min(b.Entries, p.entries)
+	b.Bytes -= min(b.Bytes, p.bytes)
+	b.First = event.Position{}
+	if p.cut.Less(b.Last) {
+		b.First = p.next
+	}
+	was := t.tail.bytes
+	t.tail.dropTo(p.cut)
+	freed := was - t.tail.bytes
+	t.mu.Unlock()
+	c.s.tails.shrank(freed)
+
+	m := &t.c
+	c.deleteRange(entryKey(spaceEntry, m.id, m.first), endKey(spaceEntry, m.id, p.cut))
+	if p.blocks > 0 {
+		c.deleteRange(entryKey(spaceBlock, m.id, m.first), endKey(spaceBlock, m.id, p.blockCut))
+	}
+	if p.shortened {
+		c.set(entryKey(spaceBlock, m.id, p.shortEnd), p.short.encode())
+	}
+	m.open = p.open
+	m.removed = p.cut
+	m.first = p.next
+	m.entries -= min(m.entries, p.entries)
+	m.bytes -= min(m.bytes, p.bytes)
+	c.touch(t)
+	c.shrank(t, p.bytes)
+	c.trimmed += p.bytes
+	return store.Trimmed{Entries: p.entries, Bytes: p.bytes, Removed: p.cut}, nil
+}
+
+// trimPlan is what a trim removes, and what becomes of the block that it cuts into.
+type trimPlan struct {
+	cut            event.Position // the last entry removed
+	next           event.Position // the first one kept; zero if none
+	entries, bytes uint64
+
+	blocks    int // closed blocks removed whole, up to blockCut
+	blockCut  event.Position
+	shortened bool // the closed block that ends at shortEnd becomes short
+	shortEnd  event.Position
+	short     block
+	open      block // of the topic, afterwards
+}
+
+// trimmer walks the log from its start for as long as a limit asks for it.
+type trimmer struct {
+	c       *committer
+	iter    *pebble.Iterator
+	view    view
+	limit   store.TrimLimit
+	before  int64 // the limit's StoredBefore
+	byTime  bool
+	byBytes bool
+	left    uint64 // bytes that are kept so far
+	plan    trimPlan
+}
+
+func (c *committer) planTrim(v view, openBlock block, limit store.TrimLimit) (plan trimPlan, err error) {
+	iter, err := c.s.db.NewIter(nil)
+	if err != nil {
+		return plan, c.s.readError(err)
+	}
+	defer func() {
+		if e := iter.Close(); e != nil && err == nil {
+			err = c.s.readError(e)
+		}
+	}()
+	w := &trimmer{
+		c: c, iter: iter, view: v, limit: limit,
+		byTime: !limit.StoredBefore.IsZero(), byBytes: limit.MaxBytes > 0,
+		left: v.bounds.Bytes,
+		plan: trimPlan{open: openBlock},
+	}
+	if w.byTime {
+		w.before = unixNano(limit.StoredBefore)
+	}
+	lower, upper := topicSpan(spaceBlock, v.id)
+	for {
+		iter.SetBounds(lower, upper)
+		if !iter.First() {
+			if err := iter.Error(); err != nil {
+				return plan, c.s.readError(err)
+			}
+			break
+		}
+		end, b, err := c.s.readBlock(iter)
+		if err != nil {
+			return plan, err
+		}
+		whole, err := w.block(end, b)
+		if err != nil || !whole {
+			return w.plan, err
+		}
+		lower = endKey(spaceBlock, v.id, end)
+	}
+	err = w.openBlock()
+	return w.plan, err
+}
+
+// block removes a closed block, or its leading entries; whole is false if something of it is kept.
+func (w *trimmer) block(end event.Position, b block) (whole bool, err error) {
+	p := &w.plan
+	visible := !w.view.bounds.Last.Less(end)
+	if visible && (!w.limit.UpTo.Less(end) || w.byTime && b.newest < w.before || w.byBytes && w.left > b.bytes && w.left-b.bytes >= w.limit.MaxBytes) {
+		w.remove(end, b.entries, b.bytes)
+	} else {
+		kept, err := w.entries(b.first, end, &b)
+		if err != nil {
+			return false, err
+		}
+		if kept {
+			if p.next != b.first {
+				b.first = p.next
+				p.shortened, p.shortEnd, p.short = true, end, b
+			}
+			return false, nil
+		}
+	}
+	p.blocks++
+	p.blockCut = end
+	return true, nil
+}
+
+// openBlock removes leading entries of the open block.
+func (w *trimmer) openBlock() error {
+	p := &w.plan
+	if p.open.entries == 0 {
+		return nil
+	}
+	b := p.open
+	kept, err := w.entries(b.first, event.MaxPosition, &b)
+	switch {
+	case err != nil:
+		return err
+	case kept:
+		b.first = p.next
+		p.open = b
+	default:
+		p.open = block{}
+	}
+	return nil
+}
+
+// entries removes entries in [first, end] for as long as a limit asks for it, and subtracts them from
+// the block. If one is kept it is the plan's next.
+func (w *trimmer) entries(first, end event.Position, b *block) (kept bool, err error) {
+	w.iter.SetBounds(entryKey(spaceEntry, w.view.id, first), endKey(spaceEntry, w.view.id, end))
+	for ok := w.iter.First(); ok; ok = w.iter.Next() {
+		pos, fits := keyPosition(w.iter.Key())
+		if !fits {
+			return true, corrupt(errGarbled, "an entry's key %x", w.iter.Key())
+		}
+		value, err := w.iter.ValueAndErr()
+		if err != nil {
+			return true, w.c.s.readError(err)
+		}
+		asked := !w.limit.UpTo.Less(pos) || w.byTime && storedAt(value) < w.before || w.byBytes && w.left > w.limit.MaxBytes
+		if !asked || w.view.bounds.Last.Less(pos) {
+			w.plan.next = pos
+			return true, nil
+		}
+		size := uint64(len(value) + entryOverhead)
+		w.remove(pos, 1, size)
+		b.entries -= min(b.entries, 1)
+		b.bytes -= min(b.bytes, size)
+	}
+	if err := w.iter.Error(); err != nil {
+		return true, w.c.s.readError(err)
+	}
+	return false, nil
+}
+
+func (w *trimmer) remove(upTo event.Position, entries, bytes uint64) {
+	w.plan.cut = upTo
+	w.plan.entries += entries
+	w.plan.bytes += bytes
+	w.left -= min(w.left, bytes)
+}
+
+// flushTrimmed makes the database give space back, once it is worth it.
+func (c *committer) flushTrimmed() {
+	if c.trimmed < flushTrimmedBytes || c.s.health.fatal() != nil {
+		return
+	}
+	c.trimmed = 0
+	err := c.s.guard(func() error {
+		_, err := c.s.db.AsyncFlush()
+		return err
+	})
+	if err != nil {
+		c.s.health.die(fmt.Errorf("flush after a trim: %w", err))
+	}
+}
+
+// DeleteTopic removes a topic with its entries and turn marks. Its name keeps its last position.
+func (s *Store) DeleteTopic(ctx context.Context, topic string) error {
+	if err := s.submit(ctx, &deleteOp{name: topic}); err != nil {
+		return fmt.Errorf("delete topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+type deleteOp struct {
+	ticket
+	name    string
+	existed bool
+}
+
+func (*deleteOp) grows() bool { return false }
+
+func (op *deleteOp) stage(c *committer) {
+	t, err := c.s.topic(op.name)
+	if err != nil || !t.c.exists {
+		op.err = err
+		return
+	}
+	c.settle()
+	op.existed = true
+	m := &t.c
+
+	// Readers first: see topic.
+	t.mu.Lock()
+	t.v = view{gone: m.id}
+	freed := t.tail.bytes
+	t.tail.reset(event.Position{})
+	t.mu.Unlock()
+	c.s.tails.shrank(freed)
+
+	for _, space := range []byte{spaceEntry, spaceBlock, spaceToken, spaceTurn} {
+		c.deleteRange(topicSpan(space, m.id))
+	}
+	c.shrank(t, m.bytes)
+	c.trimmed += m.bytes
+	t.c = meta{last: m.last}
+	c.touch(t)
+}
+
+func (op *deleteOp) publish(s *Store) {
+	if op.existed {
+		s.hub.ring(op.name)
+	}
+}
