@@ -189,6 +189,9 @@ func (a *Activation) attempt(in actor.TurnInput) (Attempt, []actor.Output) {
 		}
 	}
 	late := ctx.Err()
+	if d, _ := ctx.Deadline(); late == nil && !time.Now().Before(d) {
+		late = context.DeadlineExceeded // which the context is about to say
+	}
 	outputs, refused := turn.Close()
 	switch {
 	case how.goexit:

@@ -99,8 +99,8 @@ func (p *probe) Handle(ctx context.Context, turn *actor.Turn) (err error) {
 
 	outcome := actor.OutcomePanic // stands if what follows does not return
 	defer func() {
-		// The handler can see that its context has ended before the function above is called: then
-		// stop says true, and the passed deadline is reported here.
+		// The handler can see that its deadline has passed before the function above is called: then
+		// stop says true, and it is reported here.
 		var failed error
 		switch stopped := stop(); {
 		case !stopped && expired(ctx):
@@ -123,8 +123,14 @@ func (p *probe) Handle(ctx context.Context, turn *actor.Turn) (err error) {
 	return err
 }
 
+// expired reports whether the turn has passed its deadline, as a runtime sees it: a context can be a
+// little late to say so.
 func expired(ctx context.Context) bool {
-	return errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+	if cause := context.Cause(ctx); cause != nil {
+		return errors.Is(cause, context.DeadlineExceeded)
+	}
+	d, ok := ctx.Deadline()
+	return ok && !time.Now().Before(d)
 }
 
 func deadline(ctx context.Context) time.Time {

@@ -76,6 +76,8 @@ func TestScriptsDoWhatTheySay(t *testing.T) {
 		{`{"do":[{"goexit":false}]}`, "done"},
 		{`{"do":[{"sleep_ms":60000,"times":1}]}`, "timeout done"},
 		{`{"do":[{"sleep_ms":29999.5},{"drop":"late"}]}`, "dropped"},
+		{`{"do":[{"sleep_ms":30000,"times":1}]}`, "timeout done"},
+		{`{"do":[{"hang_ms":30000,"times":1}]}`, "timeout done"},
 		{`{"do":[{"sleep_ms":-5}]}`, "done"},
 		{`{"do":[{"hang_ms":31000,"times":1},{"panic":"never reached","times":1}]}`, "timeout done"},
 		{`{"do":[{"hang_ms":100}]}`, "done"},
