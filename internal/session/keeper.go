@@ -4,10 +4,10 @@
 // before the store can have let it expire; from then on the process owns nothing that it owned, and the
 // Keeper opens another session:
 //
-//	        opened                 renewed every TTL/4
-//	  none ────────▶ held ◀────────────┐
-//	   ▲               │───────────────┘
-//	   └───────────────┘ expired, or not renewed for 0.8 TTL
+//	      opened                 renewed every TTL/4
+//	none ────────▶ held ◀────────────┐
+//	 ▲               │───────────────┘
+//	 └───────────────┘ expired, or not renewed for 0.8 TTL
 package session
 
 import (
