@@ -43,6 +43,11 @@ const (
 	Uncovered    = "turnlane.uncovered"      // counter of events whose slot has no running member
 	CursorAge    = "turnlane.cursor.age"     // gauge, s: how long the oldest unflushed progress waits
 	CursorFlush  = "turnlane.cursor.flushes" // counter
+
+	// Catalog, as the leader among the workmanagers sees it.
+	CatalogWorkers = "turnlane.catalog.workers"     // gauge, by State and Type
+	Quarantined    = "turnlane.catalog.quarantined" // gauge of records that cannot be read
+	GroupCoverage  = "turnlane.group.coverage"      // gauge, share of the slots with a running member, by Group
 )
 
 // Names of attributes, each with few values.
@@ -52,4 +57,8 @@ const (
 	State   = "state"   // of a feed or a worker
 	Kind    = "kind"    // of a gap
 	Outcome = "outcome" // of a turn
+	Type    = "type"    // of workers
+	Group   = "group"   // of slots
+	Topic   = "topic"   // only with Group: few groups lack a member at any time
+	Policy  = "policy"  // uncovered: nobody gets the events; waiting: a member that is down replays them
 )
