@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// printJSON writes one line of JSON to standard output.
+func (a *app) printJSON(v any) error { return writeJSON(a.stdout, v) }
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table is columns that line up.
+type table struct{ w *tabwriter.Writer }
+
+// newTable starts a table with its heads; flush ends it.
+func (a *app) newTable(heads ...string) table {
+	t := table{tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)}
+	if len(heads) > 0 {
+		t.row(heads...)
+	}
+	return t
+}
+
+func (t table) row(cells ...string) {
+	for i, cell := range cells {
+		if cell = printable(cell); cell == "" {
+			cell = "-"
+		}
+		cells[i] = cell
+	}
+	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+func (t table) flush() error { return t.w.Flush() }
+
+// printable keeps text from breaking lines, tables and terminals.
+func printable(s string) string {
+	clean := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
+	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case clean(r):
+			b.WriteRune(r)
+		case r == '\n' || r == '\r' || r == '\t':
+			b.WriteByte(' ')
+		case n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// warn tells what a person should know although all went well.
+func (a *app) warn(text string) { fmt.Fprintf(a.stderr, "warning: %s\n", printable(text)) }
+
+// progress shows how far long work is, on a terminal only. It must be used by one goroutine at a time.
+type progress struct {
+	w     io.Writer // nil if there is nobody to see it
+	now   func() time.Time
+	shown time.Time
+	width int
+}
+
+func (a *app) newProgress() *progress {
+	p := &progress{now: a.now}
+	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.w = f
+	}
+	return p
+}
+
+// show replaces what was shown, at most five times a second.
+func (p *progress) show(format string, args ...any) {
+	if p.w == nil {
+		return
+	}
+	now := p.now()
+	if now.Sub(p.shown) < 200*time.Millisecond {
+		return
+	}
+	p.shown = now
+	text := fmt.Sprintf(format, args...)
+	fmt.Fprintf(p.w, "\r%-*s", p.width, text)
+	p.width = len(text)
+}
+
+// clear takes the line away.
+func (p *progress) clear() {
+	if p.width > 0 {
+		fmt.Fprintf(p.w, "\r%*s\r", p.width, "")
+		p.width = 0
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	cepb "github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/internal/client"
+	"github.com/turnlane/turnlane/internal/lifecycle"
+	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
+)
+
+const (
+	probeOut  = "probe.out"
+	probeTurn = "probe.turn"
+)
+
+func (a *app) verifyCommand() *cobra.Command {
+	from := startFlag{now: a.now}
+	out := probeOut
+	var wait durationFlag
+	cmd := &cobra.Command{
+		Use:   "verify TOPIC [--out T] [--from WHERE] [flags]",
+		Short: "Check what probe workers reported against the events of a topic",
+		Long: `Joins the events of a topic with the turns that probe workers reported, and counts
+
+  lost               events that a dedicated worker, or a slot group, which reports at all, did not finish,
+                     nor give up on after its last attempt; all events if nobody reports
+  repeated unmarked  second reports of the same attempt, or of an event that was finished before, also by
+                     another member of the group, that are not marked as replayed
+  out of order       events that a worker took after a later one: among those not replayed, and within
+                     one activation
+  overlapping turns  turns that a worker began before it had finished the one before
+
+Marked repeats are counted too, and are no fault. The exit code is 1 if any other count is not 0. A
+worker that began after the first event has "lost" what came before: say with --from where it began.`,
+		Example: `  turnlane worker create --type probe --topic flights --group g --count 4 --replay cursor --start
+  turnlane pub flights --file flights.jsonl.gz
+  turnlane verify flights --wait 10s
+  turnlane verify flights --from -10m -o json`,
+		Args: arguments("TOPIC"),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&out, "out", out, "the topic that the workers report to, `T`")
+	flags.Var(&from, "from", "check the events from here on (default earliest)")
+	flags.Var(&wait, "wait", "check again until all is well or so much time has passed")
+	asJSON := outputFlag(flags)
+	return a.verb(cmd, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		c, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if from.start == nil {
+			from.start = client.Earliest()
+		}
+		deadline := time.Now().Add(wait.Duration)
+		v, err := a.verify(ctx, c, args[0], out, from.start)
+		for pause := 200 * time.Millisecond; err == nil && !v.OK && time.Until(deadline) > 0; pause = min(2*pause, 2*time.Second) {
+			select {
+			case <-time.After(min(pause, time.Until(deadline))):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			v, err = a.verify(ctx, c, args[0], out, from.start)
+		}
+		if err != nil {
+			return err
+		}
+		if asJSON() {
+			err = a.printJSON(v)
+		} else {
+			err = a.describeVerdict(v, out)
+		}
+		if err == nil && !v.OK {
+			err = errReported
+		}
+		return err
+	})
+}
+
+// verify reads the topics as they are now. The reports are read last, so that they are at least as new
+// as the events.
+func (a *app) verify(ctx context.Context, c *client.Client, topic, out string, from *turnlanev1.Start) (*verdict, error) {
+	v, result := newVerification(topic), &verdict{}
+	p := a.newProgress()
+	defer p.clear()
+	read := func(topic string, from *turnlanev1.Start, each func(event.Position, *cepb.CloudEvent) error) error {
+		n := 0
+		err := c.Read(ctx, client.Read{
+			Topic: topic, From: from, Until: client.Tail(),
+			Event: func(at event.Position, e *cepb.CloudEvent) error {
+				n++
+				p.show("%s: %d events read", topic, n)
+				return each(at, e)
+			},
+			Gap: func(g *turnlanev1.Gap) {
+				p.clear()
+				a.warn(fmt.Sprintf("%s lacks %s to %s (%s)", topic, g.GetFirst(), g.GetLast(), g.GetKind()))
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", printable(topic), err)
+		}
+		return nil
+	}
+	err := read(topic, from, func(at event.Position, e *cepb.CloudEvent) error {
+		v.addEvent(at, e.GetId())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = read(out, client.Earliest(), func(at event.Position, e *cepb.CloudEvent) error {
+		if e.GetType() != probeTurn {
+			return nil
+		}
+		r, err := parseReport(jsonData(e))
+		if err == nil {
+			err = v.addReport(r, result)
+		}
+		if err != nil {
+			return fmt.Errorf("%s at %s: the %s event is not a probe's: %w", out, at, probeTurn, err)
+		}
+		return nil
+	})
+	if err != nil && !notFound(err) {
+		return nil, err
+	}
+	err = read(lifecycle.Topic, client.Earliest(), func(_ event.Position, e *cepb.CloudEvent) error {
+		if e.GetType() == lifecycle.TypeExhausted {
+			var d lifecycle.Data
+			if json.Unmarshal(jsonData(e), &d) == nil {
+				v.addPassed(d.Topic, d.Position, d.WorkerID, d.Group)
+			}
+		}
+		return nil
+	})
+	if err != nil && !notFound(err) {
+		return nil, err
+	}
+	v.finish(result)
+	return result, nil
+}
+
+// jsonData is the data of an event as bytes, however it was sent.
+func jsonData(e *cepb.CloudEvent) []byte {
+	if text := e.GetTextData(); text != "" {
+		return []byte(text)
+	}
+	return e.GetBinaryData()
+}
+
+func notFound(err error) bool {
+	var e *client.Error
+	return errors.As(err, &e) && e.Code == codes.NotFound
+}
+
+func (a *app) describeVerdict(v *verdict, out string) error {
+	fmt.Fprintf(a.stdout, "%s: %s, %s by %s reported on %s\n", v.Topic, plural(v.Events, "event"), plural(v.Turns, "turn"), plural(v.Workers, "worker"), out)
+	t := a.newTable()
+	for _, c := range []struct {
+		name, kind string
+		n          int
+	}{
+		{"lost", "lost", v.Lost},
+		{"repeated, unmarked", "repeated_unmarked", v.RepeatedUnmarked},
+		{"out of order", "out_of_order", v.OutOfOrder},
+		{"overlapping turns", "overlapping", v.Overlapping},
+		{"repeated, marked", "", v.RepeatedMarked},
+		{"given up", "", v.GivenUp},
+	} {
+		t.row(c.name, fmt.Sprint(c.n))
+		for _, example := range v.Examples[c.kind] {
+			fmt.Fprintln(t.w, "  "+printable(example))
+		}
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if v.Lost > 0 && v.Lost == v.lostEarly {
+		fmt.Fprintln(a.stdout, "All that is lost lies before the first report of those who lost it; if they began later, say so with --from.")
+	}
+	result := "PASS"
+	if !v.OK {
+		result = "FAIL"
+	}
+	_, err := fmt.Fprintln(a.stdout, result)
+	return err
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func nanos(n int64) time.Duration { return time.Duration(n) }
