@@ -194,48 +194,46 @@ type recordField struct {
 	start, end int
 }
 
-// readField reads the field at i of b[:end]; of an error only protowire's number is kept.
-func readField(b []byte, i, end int) (f recordField, code int) {
+// readField reads the field at i of b[:end].
+func readField(b []byte, i, end int) (f recordField, err error) {
 	// Nearly always: a tag of one byte, and a length of one byte.
 	if i+1 < end && b[i] < 0x80 && b[i]&7 == byte(protowire.BytesType) && b[i] >= 8 && b[i+1] < 0x80 {
 		f = recordField{protowire.Number(b[i] >> 3), protowire.BytesType, i + 2, i + 2 + int(b[i+1])}
 		if f.end <= end {
-			return f, 0
+			return f, nil
 		}
 	}
 	return readAnyField(b, i, end)
 }
 
-func readAnyField(b []byte, i, end int) (f recordField, code int) {
+func readAnyField(b []byte, i, end int) (f recordField, err error) {
 	num, typ, n := protowire.ConsumeTag(b[i:end])
 	if n < 0 {
-		return f, n
+		return f, protowire.ParseError(n)
+	}
+	if num > protowire.MaxValidNumber { // which ConsumeTag lets pass
+		return f, fmt.Errorf("%d is no field number", num)
 	}
 	f = recordField{num: num, typ: typ, start: i + n}
 	m := protowire.ConsumeFieldValue(num, typ, b[f.start:end])
 	if m < 0 {
-		f.start = i
-		return f, m
+		return f, protowire.ParseError(m)
 	}
 	f.end = f.start + m
 	if typ == protowire.BytesType {
 		_, n := protowire.ConsumeVarint(b[f.start:])
 		f.start += n
 	}
-	return f, 0
-}
-
-func broken(what string, i, code int) error {
-	return fmt.Errorf("%s at byte %d: %w", what, i, protowire.ParseError(code))
+	return f, nil
 }
 
 // survey checks the structure once, counts the extensions and makes the string.
 func (d *recordDecoder) survey() (extensions int, err error) {
 	textEnd := 0
 	for i := 0; i < len(d.b); {
-		f, code := readField(d.b, i, len(d.b))
-		if code != 0 {
-			return 0, broken("field", i, code)
+		f, err := readField(d.b, i, len(d.b))
+		if err != nil {
+			return 0, fmt.Errorf("field at byte %d: %w", i, err)
 		}
 		i = f.end
 		if f.num <= fieldExtensions && f.typ == protowire.BytesType {
@@ -262,9 +260,9 @@ func (d *recordDecoder) extension(start int, outer recordField) error {
 	var x Extension
 	known := true
 	for i := outer.start; i < outer.end; {
-		f, code := readField(d.b, i, outer.end)
-		if code != 0 {
-			return broken("extension", i, code)
+		f, err := readField(d.b, i, outer.end)
+		if err != nil {
+			return fmt.Errorf("extension at byte %d: %w", i, err)
 		}
 		i = f.end
 		if f.num == fieldExtensionName && f.typ == protowire.BytesType {
