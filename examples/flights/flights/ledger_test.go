@@ -1,0 +1,103 @@
+package flights
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/turnlane/turnlane/actor"
+	"github.com/turnlane/turnlane/actor/actortest"
+	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/examples/flights/data"
+	"github.com/turnlane/turnlane/grouping"
+)
+
+// books enters the flights into four ledgers by the slot rule, without a server.
+func books(t *testing.T, events []*event.Event) []*ledger {
+	t.Helper()
+	var all []*ledger
+	var of [members][]*event.Event
+	for _, e := range events {
+		slot := grouping.Slot(grouping.Hash(e.RoutingKey()), members)
+		of[slot] = append(of[slot], e)
+	}
+	for slot := range uint32(members) {
+		l := newLedger(slot, nil)
+		for _, r := range actortest.Run(t, l, actor.Worker{}, of[slot]...) {
+			if r.Outcome != actor.OutcomeDone {
+				t.Fatal(r.Err)
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func flightsAndAnswer(t *testing.T) ([]*event.Event, data.Answer) {
+	t.Helper()
+	events, err := data.Events()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := data.Expected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(events) != 20_000 || want.Events != len(events) || len(want.Airports) != 220 {
+		t.Fatalf("%d flights, an answer for %d from %d airports", len(events), want.Events, len(want.Airports))
+	}
+	return events, want
+}
+
+func TestLedgersAddUpToTheAnswer(t *testing.T) {
+	events, want := flightsAndAnswer(t)
+	if d := compare(books(t, events), want); len(d) > 0 {
+		t.Errorf("differences: %s", strings.Join(d, "\n"))
+	}
+}
+
+// A comparison that finds nothing is worth only as much as what it would have found.
+func TestCompareFindsEveryKindOfMistake(t *testing.T) {
+	events, want := flightsAndAnswer(t)
+	other := *events[0]
+	other.Subject = "XXX"
+	for _, c := range []struct {
+		name  string
+		input []*event.Event
+		text  string
+	}{
+		{"lost", events[1:], "DTW: {"},
+		{"repeated", append([]*event.Event{events[0]}, events...), "events per slot"},
+		{"out of order", append(append([]*event.Event{}, events[1:]...), events[0]), "DTW: {"},
+		{"from nowhere", append(events[:len(events):len(events)], &other), "XXX: {"},
+		{"none", nil, "ABE: no flights"},
+	} {
+		if d := strings.Join(compare(books(t, c.input), want), "\n"); !strings.Contains(d, c.text) {
+			t.Errorf("%s: found %q, want %q", c.name, d, c.text)
+		}
+	}
+	all := books(t, events)
+	if d := strings.Join(compare(append(all, &ledger{member: 0, airports: all[3].airports}), want), "\n"); !strings.Contains(d, "books of member 3 and of member 0") {
+		t.Errorf("an airport with two members: found %q", d)
+	}
+}
+
+func TestFlightThatCannotBeReadIsGivenUpOn(t *testing.T) {
+	r := actortest.Run(t, newLedger(0, nil), actor.Worker{}, actortest.JSON("DTW", `{"delay":"much"}`))
+	if r[0].Outcome != actor.OutcomePermanent {
+		t.Errorf("%+v", r[0])
+	}
+}
+
+func TestTableShowsTheBusiest(t *testing.T) {
+	events, _ := flightsAndAnswer(t)
+	var out strings.Builder
+	if err := table(&out, books(t, events)); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + out.String())
+	for _, want := range []string{"airport", "+ 212 more", "5615"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the table does not show %q", want)
+		}
+	}
+}
