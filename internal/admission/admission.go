@@ -24,6 +24,14 @@ const (
 	DefaultMaxEvent = 1 << 20
 )
 
+// SizeError is the *event.Error of what is too large.
+type SizeError struct{ Err *event.Error }
+
+func (e *SizeError) Error() string { return e.Err.Error() }
+
+// Unwrap makes errors.As find the *event.Error.
+func (e *SizeError) Unwrap() error { return e.Err }
+
 // Who says who is writing.
 type Who uint8
 
@@ -108,9 +116,9 @@ func Decoded(e *event.Event, maxBytes int) error {
 			size = len(event.AppendRecord(nil, e, 0, time.Time{}))
 		}
 		if size > maxBytes {
-			return &event.Error{Field: "event",
+			return &SizeError{&event.Error{Field: "event",
 				Rule: "takes " + strconv.Itoa(size) + " bytes as it is stored; at most " + strconv.Itoa(maxBytes) + " are allowed",
-				Fix:  "make the data smaller, or keep it elsewhere and send a reference"}
+				Fix:  "make the data smaller, or keep it elsewhere and send a reference"}}
 		}
 	}
 	return nil
