@@ -135,34 +135,13 @@ func (s *scanner) event() (*Event, error) {
 
 func (m *envelope) member(s *scanner, t token) error {
 	var buf [32]byte
-	name := t.bytes(buf[:])
-	bit := 0
-	switch string(name) {
-	case "id":
-		bit = seenID
-	case "source":
-		bit = seenSource
-	case "specversion":
-		bit = seenSpecVersion
-	case "type":
-		bit = seenType
-	case "subject":
-		bit = seenSubject
-	case "time":
-		bit = seenTime
-	case "datacontenttype":
-		bit = seenDataContentType
-	case "dataschema":
-		bit = seenDataSchema
-	case "data":
-		bit = seenData
-	case "data_base64":
-		bit = seenDataBase64
-	default:
-		return m.extension(s, name)
+	raw := t.bytes(buf[:])
+	name, bit := coreMember(raw)
+	if bit == 0 {
+		return m.extension(s, raw)
 	}
 	if m.seen&bit != 0 {
-		return duplicate(string(name))
+		return duplicate(name)
 	}
 	m.seen |= bit
 	switch bit {
@@ -173,7 +152,34 @@ func (m *envelope) member(s *scanner, t token) error {
 	case seenDataBase64:
 		return m.base64(s)
 	}
-	return m.attribute(s, string(name), bit)
+	return m.attribute(s, name, bit)
+}
+
+// coreMember returns the name, without allocating it, and the bit of a member that is no extension.
+func coreMember(raw []byte) (name string, bit int) {
+	switch string(raw) {
+	case "id":
+		return "id", seenID
+	case "source":
+		return "source", seenSource
+	case "specversion":
+		return "specversion", seenSpecVersion
+	case "type":
+		return "type", seenType
+	case "subject":
+		return "subject", seenSubject
+	case "time":
+		return "time", seenTime
+	case "datacontenttype":
+		return "datacontenttype", seenDataContentType
+	case "dataschema":
+		return "dataschema", seenDataSchema
+	case "data":
+		return "data", seenData
+	case "data_base64":
+		return "data_base64", seenDataBase64
+	}
+	return "", 0
 }
 
 func duplicate(name string) error {
