@@ -66,9 +66,9 @@ type Config struct {
 	After event.Position
 	// Incarnation is the log that After belongs to; "" if that is not known, or no log exists yet.
 	Incarnation string
-	// AtEnd says that After and Incarnation were just read as the log's end. Otherwise the feed reads a
-	// page before it goes live, to learn whether the log still has that position.
-	AtEnd bool
+	// InLog says that After and Incarnation were just read from the log's bounds. Otherwise the feed
+	// takes part in a page before it goes live, to learn whether the log has that position.
+	InLog bool
 	// Slots are the slots whose events the feed owns. The zero Set owns all.
 	Slots grouping.Set
 	Sink  Sink

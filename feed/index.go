@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/turnlane/turnlane/event"
@@ -40,37 +41,65 @@ func (x *slotIndex) remove(f *Feed) {
 	x.feeds--
 }
 
-// scratch sorts the entries of one push by owner, keeping their order. It is reused between pushes, so
-// that a push allocates nothing.
+// scratch sorts the entries of one push by owner, keeping their order: put them all, then sort. It is
+// reused between pushes, so that a push allocates nothing.
 type scratch struct {
 	touched []*Feed
-	batches [][]event.Entry // of touched, then spare ones
+	ends    []int32       // by touched feed: how many entries, then where they end in sorted
+	pairs   []pair        // in the order put
+	sorted  []event.Entry // by touched feed
+}
+
+type pair struct {
+	feed  int32 // in touched
+	entry int32 // in the span
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// put adds an entry to the batch of a feed.
-func (s *scratch) put(f *Feed, e event.Entry) {
+// put says that a feed owns the entry at index i.
+func (s *scratch) put(f *Feed, i int) {
 	if f.batch == 0 {
 		s.touched = append(s.touched, f)
-		if len(s.touched) > len(s.batches) {
-			s.batches = append(s.batches, nil)
-		}
+		s.ends = append(s.ends, 0)
 		f.batch = int32(len(s.touched))
 	}
-	b := &s.batches[f.batch-1]
-	*b = append(*b, e)
+	n := f.batch - 1
+	s.ends[n]++
+	s.pairs = append(s.pairs, pair{n, int32(i)})
+}
+
+// sort makes batch work, for the entries whose indexes were put.
+func (s *scratch) sort(entries []event.Entry) {
+	begin := int32(0)
+	for i, n := range s.ends {
+		s.ends[i] = begin
+		begin += n
+	}
+	s.sorted = slices.Grow(s.sorted[:0], len(s.pairs))[:len(s.pairs)]
+	for _, p := range s.pairs {
+		s.sorted[s.ends[p.feed]] = entries[p.entry]
+		s.ends[p.feed]++
+	}
+}
+
+// batch returns the entries of the feed touched as the i-th.
+func (s *scratch) batch(i int) []event.Entry {
+	begin := int32(0)
+	if i > 0 {
+		begin = s.ends[i-1]
+	}
+	return s.sorted[begin:s.ends[i]]
 }
 
 // free forgets all entries, so that no read buffer is pinned, and gives the scratch back.
 func (s *scratch) free() {
-	for i, f := range s.touched {
+	for _, f := range s.touched {
 		f.batch = 0
-		clear(s.batches[i])
-		s.batches[i] = s.batches[i][:0]
 	}
 	clear(s.touched)
-	s.touched = s.touched[:0]
+	clear(s.sorted)
+	s.touched, s.ends, s.pairs, s.sorted = s.touched[:0], s.ends[:0], s.pairs[:0], s.sorted[:0]
 	scratches.Put(s)
 }
 

@@ -414,12 +414,12 @@ func (w *world) pick() *reader { return w.readers[w.r.IntN(len(w.readers))] }
 
 // randomStart is the tail, or any place at or below it.
 func (w *world) randomStart() Config {
-	c := Config{After: w.last, Incarnation: w.incarnation, AtEnd: true}
+	c := Config{After: w.last, Incarnation: w.incarnation, InLog: true}
 	if es := w.log(); len(es) > 0 && w.r.IntN(2) == 0 {
-		c.After, c.AtEnd = minPosition(es[w.r.IntN(len(es))].Pos, w.last), false
+		c.After, c.InLog = minPosition(es[w.r.IntN(len(es))].Pos, w.last), false
 	}
 	if w.r.IntN(16) == 0 { // somebody wants to begin where the log has not come to yet
-		c.After, c.AtEnd = event.Position{Ms: w.last.Ms, Seq: w.last.Seq + 1 + uint64(w.r.IntN(5))}, false
+		c.After, c.InLog = event.Position{Ms: w.last.Ms, Seq: w.last.Seq + 1 + uint64(w.r.IntN(5))}, false
 		w.highest = maxPosition(w.highest, c.After)
 	}
 	switch w.r.IntN(4) {

@@ -69,7 +69,7 @@ func (t *Topic) Add(c Config) *Feed {
 // AddTo is Add for a feed that is part of something larger; f must not be in use.
 func (t *Topic) AddTo(f *Feed, c Config) {
 	*f = Feed{host: c.Host, slots: c.Slots, sink: c.Sink, onGap: c.OnGap,
-		pos: c.After, incarnation: c.Incarnation, unsure: !c.AtEnd, at: len(t.catching)}
+		pos: c.After, incarnation: c.Incarnation, unsure: !c.InLog, at: len(t.catching)}
 	t.catching = append(t.catching, f)
 }
 
@@ -236,6 +236,7 @@ func (t *Topic) Page(f *Feed, ask Ask, span event.Span, log Bounds) (moved, adop
 	for _, other := range t.catching {
 		if other != f && other.incarnation == log.Incarnation &&
 			!other.pos.Less(span.From) && other.pos.Less(span.To) && other.sink.Room() {
+			other.unsure = false // it stands inside the log
 			t.accept(other, span)
 		}
 	}
@@ -336,13 +337,14 @@ func (t *Topic) accept(f *Feed, span event.Span) bool {
 		stop = f.offer(entries)
 	} else {
 		s := scratches.Get().(*scratch)
-		for _, e := range entries {
+		for i, e := range entries {
 			if f.owns(e) {
-				s.put(f, e)
+				s.put(f, i)
 			}
 		}
 		if f.batch != 0 {
-			batch := s.batches[0]
+			s.sort(entries)
+			batch := s.batch(0)
 			if taken := f.offer(batch); taken < len(batch) {
 				stop = firstAbove(entries, batch[taken].Pos) - 1
 			}
@@ -389,13 +391,14 @@ func (t *Topic) pushGroup(x *slotIndex, entries []event.Entry) {
 		return
 	}
 	s := scratches.Get().(*scratch)
-	for _, e := range entries {
-		for o := x.owners[grouping.Slot(e.Record.Hash(), x.size)]; o != nil; o = o.next {
-			s.put(o.feed, e)
+	for i := range entries {
+		for o := x.owners[grouping.Slot(entries[i].Record.Hash(), x.size)]; o != nil; o = o.next {
+			s.put(o.feed, i)
 		}
 	}
+	s.sort(entries)
 	for i, f := range s.touched {
-		batch := s.batches[i]
+		batch := s.batch(i)
 		if taken := f.offer(batch); taken < len(batch) && !off(checkFull) {
 			t.leaveAt(f, entries, firstAbove(entries, batch[taken].Pos)-1)
 		}

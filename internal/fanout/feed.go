@@ -136,9 +136,9 @@ func (h *Hub) Open(ctx context.Context, name string, opts Options) (*Feed, error
 	c := feed.Config{Incarnation: log.Incarnation, Slots: opts.Slots, Sink: opts.Sink, Host: f, OnGap: opts.OnGap}
 	switch opts.Start.kind {
 	case atTail:
-		c.After, c.AtEnd = log.Last, true
+		c.After, c.InLog = log.Last, true
 	case atEarliest:
-		c.After = log.Removed
+		c.After, c.InLog = log.Removed, true
 	case atPosition:
 		c.After = opts.Start.after
 		if opts.Start.incarnation != "" {

@@ -406,6 +406,7 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 			log.append(topic, "a")
 		}
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if n := strings.Count(text.String(), "\n"); n == 0 || n > 11 {
 			t.Errorf("%d lines of log for 100 topics that fail for ten seconds", n)
 		}
