@@ -91,7 +91,7 @@ func (a *app) describeGroup(v groupView) error {
 	for _, s := range v.Slots {
 		t.row(strconv.FormatUint(uint64(s.Slot), 10), s.WorkerID, s.WorkerName, s.Pod, s.State)
 	}
-	if err := t.flush(); err != nil || v.Warning == "" {
+	if err := t.end(nil); err != nil || v.Warning == "" {
 		return err
 	}
 	_, err := fmt.Fprintf(a.stdout, "warning: %s\n", printable(v.Warning))

@@ -24,18 +24,21 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // table is columns that line up.
-type table struct{ w *tabwriter.Writer }
-
-// newTable starts a table with its heads; flush ends it.
-func (a *app) newTable(heads ...string) table {
-	t := table{tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)}
-	if len(heads) > 0 {
-		t.row(heads...)
-	}
-	return t
+type table struct {
+	w     *tabwriter.Writer
+	heads []string // not yet written
 }
 
-func (t table) row(cells ...string) {
+// newTable starts a table; end ends it.
+func (a *app) newTable(heads ...string) *table {
+	return &table{w: tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0), heads: heads}
+}
+
+func (t *table) row(cells ...string) {
+	if len(t.heads) > 0 {
+		fmt.Fprintln(t.w, strings.Join(t.heads, "\t"))
+		t.heads = nil
+	}
 	for i, cell := range cells {
 		if cell = printable(cell); cell == "" {
 			cell = "-"
@@ -45,7 +48,16 @@ func (t table) row(cells ...string) {
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-func (t table) flush() error { return t.w.Flush() }
+// end writes what there is. An empty table has its heads, unless there was an error, which it returns.
+func (t *table) end(err error) error {
+	if len(t.heads) > 0 && err == nil {
+		fmt.Fprintln(t.w, strings.Join(t.heads, "\t"))
+	}
+	if flushErr := t.w.Flush(); err == nil {
+		err = flushErr
+	}
+	return err
+}
 
 // printable keeps text from breaking lines, tables and terminals.
 func printable(s string) string {

@@ -279,8 +279,11 @@ func (r *pubReport) print(b client.Batch, positions []event.Position) {
 
 // sumUp prints what is stored, on standard error if standard output has the events.
 func (r *pubReport) sumUp(err error) error {
-	if r.writeErr != nil {
+	switch {
+	case r.writeErr != nil:
 		return r.writeErr
+	case err != nil && r.stored == 0:
+		return nil
 	}
 	w := r.stdout
 	if r.asJSON {

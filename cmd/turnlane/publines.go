@@ -239,6 +239,9 @@ func insertMember(text []byte, name, value string) []byte {
 
 // lineOf returns the line that a refusal is about, if it names an event of the batch, else 0.
 func lineOf(refused *client.Error, b client.Batch) int {
+	if len(b.Lines) == 1 {
+		return b.Lines[0]
+	}
 	rest, found := strings.CutPrefix(refused.Facts["field"], "events[")
 	if !found {
 		return 0

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/turnlane/turnlane/internal/client"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
 
@@ -54,43 +55,42 @@ func (a *app) topicsCommand() *cobra.Command {
 			return err
 		}
 		defer c.Close()
-		t := table{}
-		if !asJSON() {
-			t = a.newTable("TOPIC", "ENTRIES", "BYTES", "FIRST", "LAST")
-			defer t.flush()
+		if asJSON() {
+			return eachTopic(ctx, c, args, prefix, func(v topicView) error { return a.printJSON(v) })
 		}
-		show := func(topic *turnlanev1.Topic) error {
-			v := viewTopic(topic)
-			if asJSON() {
-				return a.printJSON(v)
-			}
+		t := a.newTable("TOPIC", "ENTRIES", "BYTES", "FIRST", "LAST")
+		return t.end(eachTopic(ctx, c, args, prefix, func(v topicView) error {
 			t.row(v.Topic, strconv.FormatUint(v.Entries, 10), strconv.FormatUint(v.Bytes, 10), v.First, v.Last)
 			return nil
+		}))
+	})
+}
+
+// eachTopic calls each for the topics named, or for all with the prefix if none is.
+func eachTopic(ctx context.Context, c *client.Client, names []string, prefix string, each func(topicView) error) error {
+	for _, name := range names {
+		resp, err := c.Gateway.GetTopic(ctx, &turnlanev1.GetTopicRequest{Topic: name})
+		if err != nil {
+			return fmt.Errorf("%s: %w", printable(name), c.Explain(err))
 		}
-		for _, name := range args {
-			resp, err := c.Gateway.GetTopic(ctx, &turnlanev1.GetTopicRequest{Topic: name})
-			if err != nil {
-				return fmt.Errorf("%s: %w", printable(name), c.Explain(err))
-			}
-			if err := show(resp.GetTopic()); err != nil {
+		if err := each(viewTopic(resp.GetTopic())); err != nil {
+			return err
+		}
+	}
+	req := &turnlanev1.ListTopicsRequest{PageSize: 1000, Prefix: prefix}
+	for more := len(names) == 0; more; more = req.PageToken != "" {
+		resp, err := c.Gateway.ListTopics(ctx, req)
+		if err != nil {
+			return c.Explain(err)
+		}
+		for _, topic := range resp.GetTopics() {
+			if err := each(viewTopic(topic)); err != nil {
 				return err
 			}
 		}
-		req := &turnlanev1.ListTopicsRequest{PageSize: 1000, Prefix: prefix}
-		for more := len(args) == 0; more; more = req.PageToken != "" {
-			resp, err := c.Gateway.ListTopics(ctx, req)
-			if err != nil {
-				return c.Explain(err)
-			}
-			for _, topic := range resp.GetTopics() {
-				if err := show(topic); err != nil {
-					return err
-				}
-			}
-			req.PageToken = resp.GetNextPageToken()
-		}
-		return nil
-	})
+		req.PageToken = resp.GetNextPageToken()
+	}
+	return nil
 }
 
 func (a *app) topicCommand() *cobra.Command {

@@ -14,19 +14,15 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/internal/builtin"
 	"github.com/turnlane/turnlane/internal/client"
 	"github.com/turnlane/turnlane/internal/lifecycle"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
 
-const (
-	probeOut  = "probe.out"
-	probeTurn = "probe.turn"
-)
-
 func (a *app) verifyCommand() *cobra.Command {
 	from := startFlag{now: a.now}
-	out := probeOut
+	out := builtin.DefaultReports
 	var wait durationFlag
 	cmd := &cobra.Command{
 		Use:   "verify TOPIC [--out T] [--from WHERE] [flags]",
@@ -121,7 +117,7 @@ func (a *app) verify(ctx context.Context, c *client.Client, topic, out string, f
 		return nil, err
 	}
 	err = read(out, client.Earliest(), func(at event.Position, e *cepb.CloudEvent) error {
-		if e.GetType() != probeTurn {
+		if e.GetType() != builtin.ReportType {
 			return nil
 		}
 		r, err := parseReport(jsonData(e))
@@ -129,7 +125,7 @@ func (a *app) verify(ctx context.Context, c *client.Client, topic, out string, f
 			err = v.addReport(r, result)
 		}
 		if err != nil {
-			return fmt.Errorf("%s at %s: the %s event is not a probe's: %w", out, at, probeTurn, err)
+			return fmt.Errorf("%s at %s: the %s event is not a probe's: %w", out, at, builtin.ReportType, err)
 		}
 		return nil
 	})
@@ -184,7 +180,7 @@ func (a *app) describeVerdict(v *verdict, out string) error {
 			fmt.Fprintln(t.w, "  "+printable(example))
 		}
 	}
-	if err := t.flush(); err != nil {
+	if err := t.end(nil); err != nil {
 		return err
 	}
 	if v.Lost > 0 && v.Lost == v.lostEarly {

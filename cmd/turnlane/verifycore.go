@@ -7,28 +7,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/internal/builtin"
 )
 
-// report is the data of a probe.turn event: what a probe worker tells of one attempt.
-type report struct {
-	WorkerID   string `json:"worker_id"`
-	WorkerName string `json:"worker_name"`
-	Group      string `json:"group"`
-	Token      uint64 `json:"token"`
-	Topic      string `json:"topic"`
-	Position   string `json:"position"`
-	EventID    string `json:"event_id"`
-	Attempt    int    `json:"attempt"`
-	Replayed   bool   `json:"replayed"`
-	Outcome    string `json:"outcome"`
-	Started    int64  `json:"started_unix_ns"`
-	Finished   int64  `json:"finished_unix_ns"`
-}
-
 // parseReport reads the data of a probe.turn event.
-func parseReport(data []byte) (report, error) {
-	var r report
+func parseReport(data []byte) (builtin.Report, error) {
+	var r builtin.Report
 	if err := json.Unmarshal(data, &r); err != nil {
 		return r, err
 	}
@@ -132,12 +118,16 @@ func (v *verification) addEvent(at event.Position, id string) {
 
 // settles tells the outcomes after which the event is not tried again.
 func settles(outcome string) bool {
-	return outcome == "done" || outcome == "dropped" || outcome == "permanent"
+	switch outcome {
+	case actor.OutcomeDone.String(), actor.OutcomeDropped.String(), actor.OutcomePermanent.String():
+		return true
+	}
+	return false
 }
 
 // addReport adds a report and counts repeats into out. Reports about other topics and events are left
 // out.
-func (v *verification) addReport(r report, out *verdict) error {
+func (v *verification) addReport(r builtin.Report, out *verdict) error {
 	if r.Topic != v.topic {
 		return nil
 	}
@@ -171,7 +161,7 @@ func (v *verification) addReport(r report, out *verdict) error {
 	}
 	w.turns = append(w.turns, turn{
 		token: r.Token, started: r.Started, finished: r.Finished, index: index, attempt: r.Attempt,
-		replayed: r.Replayed, timeout: r.Outcome == "timeout",
+		replayed: r.Replayed, timeout: r.Outcome == actor.OutcomeTimeout.String(),
 	})
 	return nil
 }
@@ -195,7 +185,7 @@ func partyKey(workerID, group string) string {
 	return "worker " + workerID
 }
 
-func (v *verification) party(r report) *party {
+func (v *verification) party(r builtin.Report) *party {
 	key := partyKey(r.WorkerID, r.Group)
 	p := v.parties[key]
 	if p == nil {
@@ -208,7 +198,7 @@ func (v *verification) party(r report) *party {
 	return p
 }
 
-func (v *verification) reporter(r report) *reporter {
+func (v *verification) reporter(r builtin.Report) *reporter {
 	w := v.workers[r.WorkerID]
 	if w == nil {
 		w = &reporter{label: r.WorkerID, attempts: make(map[attemptKey]bool)}

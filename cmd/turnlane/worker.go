@@ -54,31 +54,33 @@ func (a *app) workerListCommand() *cobra.Command {
 		defer c.Close()
 		req.State = turnlanev1.WorkerState(turnlanev1.WorkerState_value["WORKER_STATE_"+state.value])
 		req.Tags, req.PageSize = tags, 1000
-		t := table{}
-		if !asJSON() {
-			t = a.newTable("ID", "NAME", "TYPE", "TOPICS", "SLOT", "STATE", "POD", "REASON")
-			defer t.flush()
+		if asJSON() {
+			return eachListed(ctx, c, &req, func(v workerView) error { return a.printJSON(v) })
 		}
-		for {
-			resp, err := c.Workers.ListWorkers(ctx, &req)
-			if err != nil {
-				return c.Explain(err)
-			}
-			for _, w := range resp.GetWorkers() {
-				v := viewWorker(w)
-				if asJSON() {
-					if err := a.printJSON(v); err != nil {
-						return err
-					}
-					continue
-				}
-				t.row(v.ID, v.Name, v.Type, shortList(v.Topics), v.slot(), v.State, v.Pod, v.Reason)
-			}
-			if req.PageToken = resp.GetNextPageToken(); req.PageToken == "" {
-				return nil
-			}
-		}
+		t := a.newTable("ID", "NAME", "TYPE", "TOPICS", "SLOT", "STATE", "POD", "REASON")
+		return t.end(eachListed(ctx, c, &req, func(v workerView) error {
+			t.row(v.ID, v.Name, v.Type, shortList(v.Topics), v.slot(), v.State, v.Pod, v.Reason)
+			return nil
+		}))
 	})
+}
+
+// eachListed calls each for the workerView of every worker on all pages.
+func eachListed(ctx context.Context, c *client.Client, req *turnlanev1.ListWorkersRequest, each func(v workerView) error) error {
+	for {
+		resp, err := c.Workers.ListWorkers(ctx, req)
+		if err != nil {
+			return c.Explain(err)
+		}
+		for _, w := range resp.GetWorkers() {
+			if err := each(viewWorker(w)); err != nil {
+				return err
+			}
+		}
+		if req.PageToken = resp.GetNextPageToken(); req.PageToken == "" {
+			return nil
+		}
+	}
 }
 
 // upperFlag takes a choice in any case.
@@ -134,7 +136,7 @@ func (a *app) describe(v workerView) error {
 	} {
 		t.row(line[0], line[1])
 	}
-	if err := t.flush(); err != nil || len(v.TopicStatus) == 0 {
+	if err := t.end(nil); err != nil || len(v.TopicStatus) == 0 {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
@@ -144,7 +146,7 @@ func (a *app) describe(v workerView) error {
 			strconv.FormatUint(uint64(s.LaneEvents), 10), strconv.FormatUint(s.Examined, 10),
 			strconv.FormatUint(s.Owned, 10), strconv.FormatUint(s.Filtered, 10), strconv.FormatUint(s.Gaps, 10))
 	}
-	return t.flush()
+	return t.end(nil)
 }
 
 func (a *app) workerStopCommand() *cobra.Command {
