@@ -14,7 +14,6 @@ import (
 	"os/signal"
 
 	"github.com/turnlane/turnlane"
-	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
 )
 
@@ -31,7 +30,7 @@ func main() {
 	}
 }
 
-func hello(_ context.Context, turn *actor.Turn) error {
+func hello(_ context.Context, turn *turnlane.Turn) error {
 	greeting := fmt.Appendf(nil, "hello, %s", turn.Event().Data)
-	return turn.Publish("greetings", &event.Event{Type: "greeting", Data: greeting, DataKind: event.TextData})
+	return turn.Publish("greetings", &turnlane.Event{Type: "greeting", Data: greeting, DataKind: event.TextData})
 }

@@ -77,6 +77,9 @@ func Run(ctx context.Context, o Options) error {
 	select {
 	case <-srv.Ready():
 	case err := <-ended:
+		if err == nil {
+			err = ctx.Err() // it was over before it began
+		}
 		return fmt.Errorf("start the server: %w", err)
 	}
 	err = r.against(ctx, srv.GRPCAddr())

@@ -86,6 +86,10 @@ func withServer(ctx context.Context, o Options) error {
 	case <-srv.Ready():
 	case err := <-ended:
 		return fmt.Errorf("start the server: %w", err)
+	case <-ctx.Done():
+		stop()
+		<-ended
+		return ctx.Err()
 	}
 	o.Addr = srv.GRPCAddr()
 	err = against(ctx, o)
