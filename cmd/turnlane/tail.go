@@ -84,11 +84,10 @@ func (a *app) tail(ctx context.Context, topic string, f tailFlags, asJSON bool) 
 		return err
 	}
 	defer c.Close()
-	reading := ctx
+	reading, stop := context.WithCancel(ctx) // a deadline would be the server's business too
+	defer stop()
 	if f.timeout.Duration > 0 {
-		var cancel context.CancelFunc
-		reading, cancel = context.WithTimeout(ctx, f.timeout.Duration)
-		defer cancel()
+		defer time.AfterFunc(f.timeout.Duration, stop).Stop()
 	}
 	p := &tailPrinter{app: a, topic: topic, asJSON: asJSON, out: bufio.NewWriterSize(a.stdout, 64<<10)}
 	err = c.Read(reading, client.Read{
@@ -112,7 +111,7 @@ func (a *app) tail(ctx context.Context, topic string, f tailFlags, asJSON bool) 
 		return flushErr
 	}
 	switch {
-	case ctx.Err() != nil: // Ctrl-C
+	case err == nil, ctx.Err() != nil: // Ctrl-C
 		return nil
 	case reading.Err() != nil && f.count.n > 0:
 		return fmt.Errorf("%s: %s within %s; %d were asked for", topic, plural(int(p.events), "event"), f.timeout.String(), f.count.n)

@@ -163,7 +163,6 @@ func notFound(err error) bool {
 
 func (a *app) describeVerdict(v *verdict, out string) error {
 	fmt.Fprintf(a.stdout, "%s: %s, %s by %s reported on %s\n", v.Topic, plural(v.Events, "event"), plural(v.Turns, "turn"), plural(v.Workers, "worker"), out)
-	t := a.newTable()
 	for _, c := range []struct {
 		name, kind string
 		n          int
@@ -175,13 +174,10 @@ func (a *app) describeVerdict(v *verdict, out string) error {
 		{"repeated, marked", "", v.RepeatedMarked},
 		{"given up", "", v.GivenUp},
 	} {
-		t.row(c.name, fmt.Sprint(c.n))
+		fmt.Fprintf(a.stdout, "%-18s  %d\n", c.name, c.n)
 		for _, example := range v.Examples[c.kind] {
-			fmt.Fprintln(t.w, "  "+printable(example))
+			fmt.Fprintln(a.stdout, "  "+printable(example))
 		}
-	}
-	if err := t.end(nil); err != nil {
-		return err
 	}
 	if v.Lost > 0 && v.Lost == v.lostEarly {
 		fmt.Fprintln(a.stdout, "All that is lost lies before the first report of those who lost it; if they began later, say so with --from.")
