@@ -48,6 +48,9 @@ type Output struct {
 // NewTurn makes an open turn. It is for runtimes and tests.
 func NewTurn(in TurnInput) *Turn { return &Turn{in: in} }
 
+// Init is NewTurn for a Turn that is part of something larger and was not used before.
+func (t *Turn) Init(in TurnInput) { t.in = in }
+
 // Worker returns the worker that the turn is for. It must not be changed.
 func (t *Turn) Worker() *Worker { return t.in.Worker }
 

@@ -1,0 +1,261 @@
+package runtime
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/turnlane/turnlane/actor"
+	"github.com/turnlane/turnlane/cursors"
+	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/grouping"
+	"github.com/turnlane/turnlane/inbox"
+	"github.com/turnlane/turnlane/internal/engine"
+	"github.com/turnlane/turnlane/internal/fanout"
+	"github.com/turnlane/turnlane/store"
+)
+
+// activation is one live worker. It is the Body of its cell.
+type activation struct {
+	r       *Runtime
+	typ     *hosted
+	worker  *actor.Worker
+	handler actor.Handler
+	policy  policy
+	owner   store.Owner // Worker, Session and Token; never changed
+	start   store.Start
+	slots   grouping.Set
+	cell    engine.Cell
+
+	// ended says that the activation must go: it was stopped, or refused by the store, or its handler
+	// is stuck.
+	ended atomic.Bool
+	// lost says that a handler was given up, and may still run.
+	lost atomic.Bool
+
+	mu       sync.Mutex
+	box      inbox.Inbox
+	lanes    []lane
+	frozen   bool          // nothing is taken, published or stored any more
+	closing  bool          // the flusher leaves its cursors to stop
+	blocked  bool          // a turn was refused because of the outbox
+	outTurns int           // in the outbox
+	outBytes int           // in the outbox
+	drained  chan struct{} // closed when the outbox has nothing of this activation; nil if nobody waits
+	dirty    []int32       // lanes
+	warm     bool          // its lanes or floors may hold memory that they do not need
+}
+
+// policy is how a worker's turns are run.
+type policy struct {
+	timeout, grace      time.Duration
+	maxAttempts         uint32
+	backoff, maxBackoff time.Duration
+}
+
+// lane is one topic of an activation: the sink of its feed.
+type lane struct {
+	a     *activation
+	index int
+	feed  *fanout.Feed // set once it is open; guarded by a.mu
+
+	floor cursors.Floor
+	// replayTo is the topic's end when the activation took over: events up to it may be repeats.
+	replayTo event.Position
+	failed   known
+	retry    *time.Timer
+	dirty    bool
+	stored   event.Position // the cursor that the store has
+	log      string         // the incarnation that floor and stored are of
+	gaps     uint32
+}
+
+// known is what is known of the event of a lane that failed last.
+type known struct {
+	pos      event.Position
+	attempts uint32
+}
+
+func (l *lane) topic() string { return l.a.worker.Topics[l.index] }
+
+// Offer implements feed.Sink.
+func (l *lane) Offer(entries []event.Entry) int {
+	a := l.a
+	a.mu.Lock()
+	if a.frozen {
+		a.mu.Unlock()
+		return 0
+	}
+	n, rings := a.box.Offer(l.index, entries)
+	a.mu.Unlock()
+	if rings {
+		a.cell.Ring()
+	}
+	return n
+}
+
+// Room implements feed.Sink.
+func (l *lane) Room() bool {
+	a := l.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.frozen && a.box.Room(l.index)
+}
+
+// Name implements engine.Body.
+func (a *activation) Name() string {
+	return a.worker.ID + "." + strconv.FormatUint(a.owner.Token, 10)
+}
+
+// Next implements engine.Body.
+func (a *activation) Next() engine.Turn {
+	a.mu.Lock()
+	if a.frozen || a.overOutboxLocked() {
+		a.mu.Unlock()
+		return nil
+	}
+	item, drained, ok := a.box.Next()
+	if !ok {
+		a.mu.Unlock()
+		return nil
+	}
+	l := &a.lanes[item.Lane]
+	t := &turn{a: a, item: item}
+	attempt := 1
+	if l.failed.attempts > 0 && l.failed.pos == item.Entry.Pos {
+		attempt += int(l.failed.attempts)
+	}
+	replayed := false
+	if !item.Former {
+		t.ticket = l.floor.Begin(item.Entry.Pos)
+		replayed = !l.replayTo.Less(item.Entry.Pos)
+	}
+	feed := l.feed
+	a.mu.Unlock()
+	if drained && feed != nil {
+		feed.Drained()
+	}
+	t.Turn.Init(actor.TurnInput{
+		Worker:   a.worker,
+		Topic:    l.topic(),
+		Entry:    item.Entry,
+		Attempt:  attempt,
+		Replayed: replayed,
+		Check:    a.r.check,
+	})
+	return t
+}
+
+// overOutboxLocked reports whether a turn must wait until outputs are stored.
+func (a *activation) overOutboxLocked() bool {
+	c := &a.r.cfg
+	a.blocked = a.outTurns >= c.OutboxTurns || a.outBytes >= c.OutboxBytes ||
+		a.outTurns > 0 && a.r.outbox.bytes.Load() >= c.OutboxBudget
+	return a.blocked
+}
+
+// resume lets a lane whose event waited for its retry be served again.
+func (l *lane) resume() {
+	a := l.a
+	a.mu.Lock()
+	rings := !a.frozen && a.box.Resume(l.index)
+	a.mu.Unlock()
+	if rings {
+		a.cell.Ring()
+	}
+}
+
+// markDirtyLocked has the lane's cursor stored with the next flush. It reports whether the activation
+// must be told to the flusher.
+func (l *lane) markDirtyLocked() bool {
+	a := l.a
+	if l.dirty {
+		return false
+	}
+	l.dirty = true
+	a.dirty = append(a.dirty, int32(l.index))
+	a.warm = true
+	return len(a.dirty) == 1
+}
+
+// cursor returns the lane's cursor as it is now, with the facts around it.
+func (l *lane) cursor() (c store.Cursor, events, bytes int) {
+	observe := func(pos event.Position, incarnation string) {
+		l.a.mu.Lock()
+		defer l.a.mu.Unlock()
+		if incarnation != l.log && l.log == "" {
+			l.log = incarnation // the topic had no log before
+		}
+		oldest, waits := l.a.box.Oldest(l.index)
+		at := pos
+		if incarnation != l.log {
+			// The feed has left the log that the floor is of without OnGap having been told yet.
+			at = event.Position{}
+		}
+		c = store.Cursor{Topic: l.topic(), Incarnation: l.log, Position: l.floor.At(oldest, waits, at)}
+		events, bytes = l.a.box.Len(l.index), l.a.box.Bytes(l.index)
+	}
+	l.a.mu.Lock()
+	feed := l.feed
+	l.a.mu.Unlock()
+	if feed == nil {
+		observe(event.Position{}, l.log)
+	} else {
+		feed.Observe(observe)
+	}
+	return c, events, bytes
+}
+
+// freeze drops the activation as it is: nothing of it is written any more, and its turn is closed.
+func (a *activation) freeze() {
+	a.ended.Store(true)
+	a.mu.Lock()
+	a.frozen = true
+	a.stopTimersLocked()
+	a.mu.Unlock()
+	a.cell.Abandon()
+	a.closeFeeds()
+	a.mu.Lock()
+	a.box.Clear()
+	a.tellDrainedLocked()
+	a.mu.Unlock()
+}
+
+func (a *activation) stopTimersLocked() {
+	for i := range a.lanes {
+		if t := a.lanes[i].retry; t != nil {
+			t.Stop()
+		}
+	}
+}
+
+func (a *activation) closeFeeds() {
+	for i := range a.lanes {
+		a.mu.Lock()
+		feed := a.lanes[i].feed
+		a.mu.Unlock()
+		if feed != nil {
+			feed.Close()
+		}
+	}
+}
+
+func (a *activation) tellDrainedLocked() {
+	if a.drained != nil && (a.outTurns == 0 || a.frozen) {
+		close(a.drained)
+		a.drained = nil
+	}
+}
+
+// refused ends an activation whose write the store has refused: somebody else owns the worker, or will.
+func (a *activation) refused(why error) {
+	if a.ended.Swap(true) {
+		return
+	}
+	a.r.log.Error("worker given up: a write of it was refused", "worker", a.worker.ID, "token", a.owner.Token, "error", why)
+	a.r.work.Go(func() {
+		a.freeze()
+		a.r.replace(a)
+	})
+}

@@ -1,0 +1,127 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/turnlane/turnlane/store"
+)
+
+// stop ends an activation in order: nothing more comes in; the present turn ends, by itself or because
+// its context does or because it is given up; its outputs are stored; its cursors are, and say that
+// they can be resumed; then the lease is given up. It returns what is to be known to an activation in
+// this one's place. An activation whose session is lost, or which was refused, is dropped.
+func (r *Runtime) stop(a *activation, want *store.Start) []failure {
+	if !r.cfg.Session.Holds(a.owner.Session) {
+		a.freeze()
+	}
+	a.cell.Close()
+	a.closeFeeds()
+	a.mu.Lock()
+	a.closing = true
+	a.stopTimersLocked()
+	a.mu.Unlock()
+	a.ended.Store(true)
+	r.unslotted(func() {
+		r.finishTurn(a)
+		if a.isFrozen() {
+			return
+		}
+		if !a.lost.Load() { // else the handler still runs
+			r.stopHandler(a)
+		}
+		r.settleStopped(a, want)
+	})
+	var carry []failure
+	a.mu.Lock()
+	if want != nil && *want == a.start {
+		for i := range a.lanes {
+			if l := &a.lanes[i]; l.failed.attempts > 0 {
+				carry = append(carry, failure{l.topic(), l.failed})
+			}
+		}
+	}
+	a.frozen = true
+	a.box.Clear()
+	a.mu.Unlock()
+	return carry
+}
+
+// finishTurn waits for the present turn within the drain limit.
+func (r *Runtime) finishTurn(a *activation) {
+	if a.isFrozen() {
+		return
+	}
+	limit, cancel := context.WithTimeout(r.ctx, r.cfg.DrainTimeout)
+	defer cancel()
+	if a.cell.Wait(limit) == nil {
+		return
+	}
+	a.cell.Cancel()
+	grace, cancel := context.WithTimeout(r.ctx, min(a.policy.grace, r.cfg.DrainTimeout))
+	defer cancel()
+	if a.cell.Wait(grace) == nil {
+		return
+	}
+	r.log.Error("worker stopped while its handler runs on: the handler ignored that its context ended", "worker", a.worker.ID)
+	a.lost.Store(true)
+	a.cell.Abandon()
+}
+
+// settleStopped stores what is left to store, and gives up the lease.
+func (r *Runtime) settleStopped(a *activation, want *store.Start) {
+	limit, cancel := context.WithTimeout(r.ctx, r.cfg.DrainTimeout)
+	defer cancel()
+	if err := a.waitStored(limit); err != nil {
+		r.log.Error("worker stopped with outputs that are not stored; their events will be repeated", "worker", a.worker.ID)
+	}
+	if a.isFrozen() {
+		return
+	}
+	if err := r.flush.wait(limit); err != nil {
+		r.log.Error("worker stopped while its cursors are being stored; events will be repeated", "worker", a.worker.ID)
+		return
+	}
+	last := store.Commit{Owner: a.owner, Start: a.start, Handover: true}
+	last.Cursors = a.moved(a.allLanes())
+	if want == nil || *want != a.start {
+		last.Owner.State = stateStopped
+	}
+	last.Owner.Pod = r.cfg.Pod
+	for n := 0; ; n++ {
+		err := r.starts.commit(limit, last)
+		if err == nil {
+			break
+		}
+		if refusal(err) {
+			r.log.Error("worker stopped, but its last cursors were refused", "worker", a.worker.ID, "error", err)
+			return
+		}
+		if errors.Is(err, store.ErrClosed) || !sleep(limit, backoff(n, 10*time.Millisecond, time.Second)) {
+			r.log.Error("worker stopped, but its cursors cannot be stored; events will be repeated", "worker", a.worker.ID, "error", err)
+			return
+		}
+	}
+	if want != nil && *want == a.start {
+		return // its successor here takes the lease over
+	}
+	for n := 0; ; n++ {
+		err := r.cfg.Store.Release(limit, last.Owner)
+		if err == nil || refusal(err) {
+			return
+		}
+		if errors.Is(err, store.ErrClosed) || !sleep(limit, backoff(n, 10*time.Millisecond, time.Second)) {
+			r.log.Error("worker stopped, but its lease cannot be given up; it ends with the process's session", "worker", a.worker.ID, "error", err)
+			return
+		}
+	}
+}
+
+func (a *activation) allLanes() []int32 {
+	lanes := make([]int32, len(a.lanes))
+	for i := range lanes {
+		lanes[i] = int32(i)
+	}
+	return lanes
+}

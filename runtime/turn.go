@@ -1,0 +1,203 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/turnlane/turnlane/actor"
+	"github.com/turnlane/turnlane/cursors"
+	"github.com/turnlane/turnlane/inbox"
+	"github.com/turnlane/turnlane/internal/engine"
+)
+
+// turn is all that one turn needs, in one piece of memory.
+type turn struct {
+	engine.Context
+	Turn   actor.Turn
+	a      *activation
+	item   inbox.Item
+	ticket cursors.Ticket
+}
+
+// undecodable marks the error of a record that cannot be decoded.
+type undecodable struct{ err error }
+
+func (e *undecodable) Error() string { return "the record cannot be decoded: " + e.err.Error() }
+func (e *undecodable) Unwrap() error { return e.err }
+
+// Handle implements engine.Turn.
+func (t *turn) Handle() error {
+	if _, err := t.Turn.Decode(); err != nil {
+		return actor.Permanent(&undecodable{err})
+	}
+	return t.a.handler.Handle(&t.Context, &t.Turn)
+}
+
+// Ended implements engine.Body.
+func (a *activation) Ended(ended engine.Turn, r engine.Result) {
+	t := ended.(*turn)
+	outputs, refused := t.Turn.Close()
+	if r.Kind == engine.Cancelled {
+		return // the event stays unfinished, for whoever goes on
+	}
+	outcome, err := outcomeOf(r)
+	if outcome == actor.OutcomeDone && refused != nil {
+		outcome, err, outputs = actor.OutcomeFailed, refused, nil
+	}
+	a.typ.meter.turn(outcome, t, r)
+	switch outcome {
+	case actor.OutcomeDone:
+		a.finish(t, outputs, r.End)
+	case actor.OutcomeDropped:
+		a.r.log.Info("event dropped by its handler", "worker", a.worker.ID, "topic", t.Turn.Topic(),
+			"position", t.item.Entry.Pos, "reason", clean(err.Error()))
+		a.finish(t, nil, r.End)
+	default:
+		a.failed(t, r.Kind, outcome, err, r.End)
+	}
+	if r.Kind == engine.Stuck {
+		a.stuck(t)
+	}
+}
+
+// outcomeOf says what an attempt came to, and its error unless it is done.
+func outcomeOf(r engine.Result) (actor.Outcome, error) {
+	switch r.Kind {
+	case engine.Returned:
+		if r.Err == nil {
+			return actor.OutcomeDone, nil
+		}
+		return actor.OutcomeOf(r.Err), r.Err
+	case engine.Panicked:
+		return actor.OutcomePanic, r.Err
+	case engine.Exited:
+		return actor.OutcomeGoexit, r.Err
+	}
+	return actor.OutcomeTimeout, r.Err
+}
+
+// finish ends an event for good: at once, or when its outputs are stored.
+func (a *activation) finish(t *turn, outputs []actor.Output, now time.Time) {
+	if len(outputs) > 0 {
+		a.r.outbox.add(t, outputs, now)
+	}
+	l := &a.lanes[t.item.Lane]
+	a.mu.Lock()
+	l.failed = known{}
+	tell := false
+	if len(outputs) == 0 && l.floor.Done(t.ticket) {
+		tell = l.markDirtyLocked()
+	}
+	if !a.frozen {
+		a.box.Done(t.item.Lane)
+	}
+	a.mu.Unlock()
+	if tell {
+		a.r.flush.add(a, now)
+	}
+}
+
+// failed counts a failed attempt, and either lets the event wait for the next one or gives it up.
+func (a *activation) failed(t *turn, kind engine.Kind, outcome actor.Outcome, err error, now time.Time) {
+	attempts := uint32(t.Turn.Attempt())
+	giveUp := outcome == actor.OutcomePermanent || attempts >= a.policy.maxAttempts
+	level := a.r.log.Warn
+	if giveUp {
+		a.exhausted(t, outcome, err)
+	} else {
+		level("attempt failed", "worker", a.worker.ID, "type", a.worker.Type, "topic", t.Turn.Topic(),
+			"position", t.item.Entry.Pos, "attempt", attempts, "max_attempts", a.policy.maxAttempts,
+			"outcome", outcome.String(), "error", clean(err.Error()))
+	}
+	if p, ok := errors.AsType[*engine.PanicError](err); ok {
+		a.r.log.Debug("stack of the panic", "worker", a.worker.ID, "stack", string(p.Stack))
+	}
+	if giveUp {
+		a.finish(t, nil, now)
+		return
+	}
+	l := &a.lanes[t.item.Lane]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l.failed = known{t.item.Entry.Pos, attempts}
+	if a.frozen || kind == engine.Stuck {
+		return // the activation in this one's place tries again
+	}
+	a.box.Hold(t.item)
+	delay := a.policy.delay(attempts)
+	if after, ok := errors.AsType[*actor.RetryAfterError](err); ok && outcome == actor.OutcomeRetryAfter {
+		delay = max(after.After, minBackoff)
+	}
+	if l.retry == nil {
+		l.retry = time.AfterFunc(delay, l.resume)
+	} else {
+		l.retry.Reset(delay)
+	}
+}
+
+// stuck has the activation replaced: its handler has the goroutine, and may do anything at any time.
+func (a *activation) stuck(t *turn) {
+	a.r.log.Error("handler stuck: it ignored its deadline and was given up", "worker", a.worker.ID, "type", a.worker.Type,
+		"topic", t.Turn.Topic(), "position", t.item.Entry.Pos, "timeout", a.policy.timeout, "grace", a.policy.grace)
+	a.lost.Store(true)
+	a.typ.meter.stuck.Add(1)
+	a.reportStuck(t)
+	a.r.replace(a)
+}
+
+// minBackoff is the floor under every pause before a retry.
+const minBackoff = 10 * time.Millisecond
+
+// delay is the pause after the n-th failed attempt: exponential with full jitter, between the floor and
+// the cap. It is computed without ever shifting out of range.
+func (p policy) delay(n uint32) time.Duration {
+	ceiling := p.maxBackoff
+	if shift := n - 1; shift < 32 && p.backoff <= ceiling>>shift {
+		ceiling = p.backoff << shift
+	}
+	ceiling = max(ceiling, minBackoff)
+	return minBackoff + rand.N(ceiling-minBackoff+1)
+}
+
+// clean makes an error's text fit for a log line and an event: it is cut when it is long, and control
+// characters, and bytes that are not UTF-8, are escaped.
+func clean(s string) string {
+	const limit = 1024
+	cut := len(s) > limit
+	if cut {
+		s = s[:limit]
+		for n := 0; n < utf8.UTFMax-1 && !utf8.ValidString(s[len(s)-1-n:]); n++ {
+			if utf8.RuneStart(s[len(s)-1-n]) {
+				s = s[:len(s)-1-n]
+				break
+			}
+		}
+	}
+	plain := !cut
+	for i := 0; plain && i < len(s); i++ {
+		plain = s[i] >= 0x20 && s[i] < 0x7f
+	}
+	if plain {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, "\\x%02x", s[i])
+		case unicode.IsControl(r), r == '\u2028', r == '\u2029':
+			fmt.Fprintf(&b, "\\u%04x", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	if cut {
+		b.WriteString("…")
+	}
+	return b.String()
+}
