@@ -167,7 +167,10 @@ func (s *subscriber) next() error {
 		g := resp.GetGap()
 		s.gaps = append(s.gaps, g)
 		s.log = append(s.log, g.GetKind()+":"+g.GetFirst()+":"+g.GetLast())
-		if g.GetKind() != gapReplayBound {
+		switch last := mustPosition(s.t, g.GetLast()); {
+		case g.GetKind() == "incarnation":
+			s.covered = "0-0" // another log, from its start
+		case mustPosition(s.t, s.covered).Less(last):
 			s.covered = g.GetLast()
 		}
 	case resp.GetBatch() != nil:

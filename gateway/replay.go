@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/feed"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/store"
 )
@@ -44,6 +45,9 @@ func (g *Gateway) bound(ctx context.Context, p *plan, topic string, log store.Bo
 	}
 	if first.IsZero() {
 		first = newest.firstCut
+	}
+	if p.after.Less(log.Removed) { // the feed begins behind this gap, so it will not tell it
+		p.gaps = append(p.gaps, &turnlanev1.Gap{First: p.after.Next().String(), Last: log.Removed.String(), Kind: feed.Trimmed.String()})
 	}
 	p.after = newest.lastCut
 	p.notBefore = time.Time{}

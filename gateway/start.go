@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/feed"
 	"github.com/turnlane/turnlane/internal/rpcerr"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/store"
@@ -140,7 +141,7 @@ func (g *Gateway) timeGap(ctx context.Context, p *plan, topic string, t time.Tim
 		return nil
 	}
 	p.after = log.Removed
-	p.gaps = append(p.gaps, &turnlanev1.Gap{First: first.String(), Last: log.Removed.String(), Kind: "trimmed"})
+	p.gaps = append(p.gaps, &turnlanev1.Gap{First: first.String(), Last: log.Removed.String(), Kind: feed.Trimmed.String()})
 	return nil
 }
 
