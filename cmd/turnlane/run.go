@@ -62,8 +62,8 @@ time, in the order of each topic; copies of a worker can share a topic without a
 	root.PersistentFlags().StringVar(&a.addr, "addr", "",
 		"address of the server, `HOST:PORT` (default "+client.DefaultAddr+", or $"+client.EnvAddr+")")
 	root.AddCommand(
-		a.pubCommand(), a.tailCommand(), a.workerCommand(), a.groupCommand(), a.routeCommand(),
-		a.topicsCommand(), a.topicCommand(), a.verifyCommand(), a.versionCommand(),
+		a.devCommand(), a.pubCommand(), a.tailCommand(), a.workerCommand(), a.groupCommand(), a.routeCommand(),
+		a.topicsCommand(), a.topicCommand(), a.verifyCommand(), a.demoCommand(), a.versionCommand(),
 	)
 	return root
 }

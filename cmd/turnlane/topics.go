@@ -71,7 +71,7 @@ func eachTopic(ctx context.Context, c *client.Client, names []string, prefix str
 	for _, name := range names {
 		resp, err := c.Gateway.GetTopic(ctx, &turnlanev1.GetTopicRequest{Topic: name})
 		if err != nil {
-			return fmt.Errorf("%s: %w", printable(name), c.Explain(err))
+			return c.Explain(err)
 		}
 		if err := each(viewTopic(resp.GetTopic())); err != nil {
 			return err

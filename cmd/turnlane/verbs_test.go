@@ -518,7 +518,7 @@ func TestTopics(t *testing.T) {
 	if len(got) != 2 || got[1].Topic != "a.y" || got[1].Entries != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := cli(t, addr, "topics", "nothing"); got.code != exitFailed || !strings.Contains(got.stderr, "nothing: topic: there is no nothing") {
+	if got := cli(t, addr, "topics", "nothing"); got.code != exitFailed || !strings.Contains(got.stderr, "topic: there is no nothing") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/turnlane/turnlane"
 )
 
 // version is what "turnlane version" tells.
@@ -41,7 +43,7 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func thisVersion() version {
-	v := version{Version: "0.1.0", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	v := version{Version: turnlane.Version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
