@@ -24,8 +24,8 @@ type entry struct {
 	placed store.Start // what the placement there says, as far as is known
 
 	seen  observation
-	owner string // the session that owned it when it was seen last
 	fence uint64 // tokens up to it belong to activations of an earlier start
+	old   bool   // it was there when this leader came, so what it was then is no news
 	begun bool   // the present generation was seen RUNNING
 
 	pause time.Duration // until the next look at its owner, growing
@@ -63,7 +63,7 @@ func (e *entry) settled() bool {
 		// sweep.
 		return true
 	}
-	return e.seen.state == running && e.owner == e.host.session
+	return e.seen.state == running && e.seen.owner == e.host.session
 }
 
 // covers tells whether the entry's group has its slot on a topic.

@@ -17,6 +17,9 @@ import (
 // leaseName is the name of the leader's lease.
 const leaseName = "workmanager"
 
+// untold is how long before its term a leader takes changes for news: nobody led then, or was about to.
+const untold = 2 * time.Second
+
 // errDeposed ends a term: somebody else leads.
 var errDeposed = errors.New("another workmanager leads")
 
@@ -46,8 +49,9 @@ type leader struct {
 	gaps     map[gapKey]*gap
 
 	counts   map[kind]int
-	changed  bool // the gauges are out of date
-	adopting bool // the index is being filled for the first time: what is found is no news
+	changed  bool      // the gauges are out of date
+	adopting bool      // the index is being filled for the first time
+	since    time.Time // when adopting, records that changed after it are news
 	stale    map[string]bool
 
 	nextPoll, nextSweep, nextResync time.Time
@@ -60,6 +64,7 @@ func (m *Manager) lead(ctx context.Context) {
 	defer l.closeGaps()
 	for ctx.Err() == nil {
 		err := l.term(ctx)
+		m.sightings.close()
 		m.gauges.set(snapshot{})
 		l.closeGaps()
 		switch {
@@ -106,7 +111,7 @@ func (l *leader) term(ctx context.Context) error {
 	if lease.Session != session {
 		return errDeposed
 	}
-	l.session = session
+	l.session, l.since = session, time.Now().Add(-untold)
 	if err := l.enthrone(ctx, lease.Token); err != nil {
 		return err
 	}
@@ -128,6 +133,7 @@ func (l *leader) term(ctx context.Context) error {
 		<-gone
 	}()
 
+	l.sightings.open()
 	if err := l.resync(ctx); err != nil {
 		return err
 	}
@@ -137,6 +143,7 @@ func (l *leader) term(ctx context.Context) error {
 		var keys []string
 		select {
 		case keys = <-rung:
+		case <-l.sightings.ready:
 		case <-timer.C:
 		case err := <-lost:
 			return fmt.Errorf("watch the catalog: %w", err)
@@ -217,6 +224,7 @@ func (l *leader) cycle(ctx context.Context, keys []string) error {
 	if !now.Before(l.nextResync) {
 		return l.resync(ctx)
 	}
+	l.recall()
 	for _, key := range keys {
 		l.stale[strings.TrimPrefix(key, catalog.WorkerPrefix)] = true
 	}
@@ -265,7 +273,7 @@ func (l *leader) sessions(live hosts) {
 			l.placer.take(e)
 			l.reconcile[id] = e
 			if e.wanted && !e.failed() {
-				l.see(e, observation{state: starting, reason: "its runtime " + h.pod + " is gone", token: e.seen.token}, "", false)
+				l.see(e, observation{state: starting, reason: "its runtime " + h.pod + " is gone", token: e.seen.token}, false)
 			} else {
 				l.agenda.soon(e, time.Now())
 			}
@@ -343,13 +351,13 @@ func (l *leader) take(item store.Item) {
 		e.take(w)
 		l.workers[id] = e
 		l.join(e)
-		first := observation{state: stopped, reason: "created"}
-		if e.wanted {
-			first = observation{state: starting}
-			l.reconcile[id] = e
+		e.old = l.adopting && w.GetUpdatedAt().AsTime().Before(l.since)
+		if !e.old {
+			l.see(e, observation{state: stopped, reason: "created"}, false)
 		}
-		if !l.adopting {
-			l.see(e, first, "", false)
+		if e.wanted {
+			l.see(e, observation{state: starting}, false)
+			l.reconcile[id] = e
 		}
 		return
 	}
@@ -362,14 +370,10 @@ func (l *leader) take(item store.Item) {
 	l.dirty[e.spec.Group] = true
 	switch {
 	case e.wanted && (restarted || !was):
-		l.see(e, observation{state: starting, pod: e.seen.pod, token: e.seen.token}, e.owner, true)
+		l.see(e, observation{state: starting, pod: e.seen.pod, owner: e.seen.owner, token: e.seen.token}, true)
 		l.reconcile[id] = e
 	case was && !e.wanted:
-		next := observation{state: stopped, token: e.seen.token}
-		if e.host != nil || e.owner != "" {
-			next = observation{state: stopping, pod: e.seen.pod, token: e.seen.token}
-		}
-		l.see(e, next, e.owner, false)
+		l.stops(e)
 		l.reconcile[id] = e
 	}
 }
@@ -420,11 +424,23 @@ func (l *leader) leave(group, id string) {
 	l.dirty[group] = true
 }
 
+// stops notes that a worker was asked to stop: it is stopping if somebody may be running it.
+func (l *leader) stops(e *entry) {
+	seen := observation{state: stopped, token: e.seen.token}
+	if e.host != nil || e.seen.owner != "" {
+		seen = observation{state: stopping, pod: e.seen.pod, owner: e.seen.owner, token: e.seen.token}
+	}
+	l.see(e, seen, false)
+}
+
 // see takes over what a worker is seen to be, and tells if that is news.
-func (l *leader) see(e *entry, seen observation, owner string, anew bool) {
-	was := e.seen
-	e.seen, e.owner = seen, owner
+func (l *leader) see(e *entry, seen observation, anew bool) {
+	was, wasFailed := e.seen, e.failed()
+	e.seen = seen
 	now := time.Now()
+	if e.failed() != wasFailed {
+		l.reconcile[e.id] = e
+	}
 	if seen.state == running {
 		e.begun = true
 	}
@@ -443,7 +459,7 @@ func (l *leader) see(e *entry, seen observation, owner string, anew bool) {
 	if !e.settled() {
 		l.agenda.soon(e, now)
 	}
-	if l.adopting && seen.state != starting {
+	if l.adopting && e.old && seen.state != starting {
 		return
 	}
 	l.notices.add(lifecycle.TypeState, e.data())

@@ -110,6 +110,8 @@ type Manager struct {
 	notices *notices
 	gauges  *gauges
 
+	sightings *sightings // what calls in this process saw, for the leader
+
 	ids    locks // creation and removal of a worker, by id
 	groups locks // changes of a group's claims, by group
 }
@@ -120,12 +122,13 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		cfg:     cfg,
-		store:   cfg.Store,
-		log:     cfg.Logger,
-		notices: newNotices(cfg.Publisher, cfg.Logger),
-		ids:     newLocks(),
-		groups:  newLocks(),
+		cfg:       cfg,
+		store:     cfg.Store,
+		log:       cfg.Logger,
+		notices:   newNotices(cfg.Publisher, cfg.Logger),
+		sightings: &sightings{ready: make(chan struct{}, 1)},
+		ids:       newLocks(),
+		groups:    newLocks(),
 	}
 	var err error
 	if m.gauges, err = newGauges(cfg.Meter); err != nil {

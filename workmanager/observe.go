@@ -31,7 +31,8 @@ const (
 type observation struct {
 	state  turnlanev1.WorkerState
 	reason string
-	pod    string
+	pod    string // of the live owner
+	owner  string // the live owner's session
 	token  uint64
 }
 
@@ -48,7 +49,7 @@ type observation struct {
 func observe(wanted bool, begin store.Start, o store.Owner, reported store.Start) observation {
 	seen := observation{token: o.Token}
 	if o.Live {
-		seen.pod = o.Pod
+		seen.pod, seen.owner = o.Pod, o.Session
 	}
 	current := reported == begin
 	switch {
@@ -149,8 +150,15 @@ func (m *Manager) await(ctx context.Context, w record, limit time.Duration, done
 	deadline := time.Now().Add(limit)
 	for pause := time.Millisecond; ; pause = min(pause*3/2, 25*time.Millisecond) {
 		seen, err := m.observeOne(ctx, w)
-		if err != nil || done(seen) || !time.Now().Before(deadline) {
+		if err != nil {
 			return seen, err
+		}
+		if done(seen) {
+			m.sightings.add(sighting{w.GetId(), w.begin(), w.wanted(), seen})
+			return seen, nil
+		}
+		if !time.Now().Before(deadline) {
+			return seen, nil
 		}
 		if err := sleep(ctx, min(pause, time.Until(deadline))); err != nil {
 			return seen, rpcerr.From(err)

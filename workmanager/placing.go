@@ -78,7 +78,7 @@ func (l *leader) plan(e *entry) (job, error) {
 	case target == nil:
 		l.wait(e)
 		if e.seen.state != running {
-			l.see(e, observation{state: starting, reason: noRuntime(e.typ), token: e.seen.token}, e.owner, false)
+			l.see(e, observation{state: starting, reason: noRuntime(e.typ), token: e.seen.token}, false)
 		}
 		return job{}, nil
 	case target == now && e.placed == e.begin:

@@ -104,14 +104,6 @@ func (l *leader) judge(ctx context.Context, e *entry, o store.Owner) error {
 			seen.reason = waitingForPlace
 		}
 	}
-	owner := ""
-	if o.Live {
-		owner = o.Session
-	}
-	wasFailed := e.failed()
-	l.see(e, seen, owner, false)
-	if e.failed() != wasFailed || e.wanted && e.host == nil && seen.state != failed && l.waiting[e.typ][e.id] == nil {
-		l.reconcile[e.id] = e
-	}
+	l.see(e, seen, false)
 	return nil
 }
