@@ -14,9 +14,8 @@ type Topic struct {
 	incarnation string         // of the log that head belongs to
 	examined    uint64         // entries pushed
 
-	slotSet uint64 // number of the slot set of the newest span
-	sets    [8]numberedSets
-	nextSet int
+	slotSet uint64         // number of the slot set of the newest span
+	sets    []numberedSets // the newest, at most maxSets
 
 	all      []*Feed      // live at the head, without a filter
 	groups   []*slotIndex // live at the head, by group size and slot
@@ -28,6 +27,8 @@ type Topic struct {
 	left   []*Feed       // left live since the last TakeLeft
 	bad    []event.Entry // met since the last TakeBad
 }
+
+const maxSets = 8
 
 // numberedSets is what the slot set with that number lets through: the union of sets.
 type numberedSets struct {
@@ -117,8 +118,10 @@ func (t *Topic) AskFor(f *Feed) Ask {
 // numbers are kept: spans with a forgotten number move no feed, which then reads for itself. Number 0
 // is reserved for spans that hold everything.
 func (t *Topic) SetSlots(number uint64, sets ...grouping.Set) {
-	t.sets[t.nextSet] = numberedSets{number, sets}
-	t.nextSet = (t.nextSet + 1) % len(t.sets)
+	if len(t.sets) == maxSets {
+		t.sets = t.sets[:copy(t.sets, t.sets[1:])]
+	}
+	t.sets = append(t.sets, numberedSets{number, sets})
 }
 
 // Meet compares the topic's head with the log's bounds, as they came with what was read from ask on.

@@ -26,7 +26,9 @@ func newQueue[T any]() *queue[T] {
 
 func (q *queue[T]) push(item T) {
 	q.mu.Lock()
-	q.in = append(q.in, item)
+	if !q.closed {
+		q.in = append(q.in, item)
+	}
 	q.mu.Unlock()
 	q.filled.Signal()
 }
@@ -57,6 +59,7 @@ func (q *queue[T]) pop() (item T, ok bool) {
 func (q *queue[T]) close() {
 	q.mu.Lock()
 	q.closed = true
+	q.in, q.out = nil, nil
 	q.mu.Unlock()
 	q.filled.Broadcast()
 }
