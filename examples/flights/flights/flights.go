@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/turnlane/turnlane"
@@ -40,7 +41,7 @@ type Options struct {
 	Slow bool
 	// Patience is how long nothing may happen before the run fails. Default 30 s.
 	Patience time.Duration
-	// Logger is for the server. Default: warnings and errors to standard error.
+	// Logger is for the server. Default: errors to standard error.
 	Logger *slog.Logger
 }
 
@@ -52,6 +53,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if o.Patience <= 0 {
 		o.Patience = 30 * time.Second
+	}
+	if o.Logger == nil {
+		// Warnings are a matter of course while the members of a group start one after the other.
+		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	}
 	want, err := data.Expected()
 	if err != nil {
@@ -77,8 +82,8 @@ func Run(ctx context.Context, o Options) error {
 	select {
 	case <-srv.Ready():
 	case err := <-ended:
-		if err == nil {
-			err = ctx.Err() // it was over before it began
+		if ctx.Err() != nil {
+			return ctx.Err() // it was over before it began
 		}
 		return fmt.Errorf("start the server: %w", err)
 	}
