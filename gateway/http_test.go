@@ -56,7 +56,7 @@ func (s *server) send(req *http.Request) (int, map[string]any) {
 	return resp.StatusCode, out
 }
 
-func binary(edits ...string) map[string]string {
+func binaryMode(edits ...string) map[string]string {
 	h := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
 	for i := 0; i < len(edits); i += 2 {
 		if edits[i+1] == "-" {
@@ -90,12 +90,12 @@ func TestHTTPPublish(t *testing.T) {
 		n       int // events of a batch, 0 for a single one
 		check   func(*testing.T, *event.Event)
 	}{
-		{"binary", binary("Content-Type", "application/json", "ce-subject", "a%20b", "ce-n", "1"), `{"a" : 1}`, 0, func(t *testing.T, e *event.Event) {
+		{"binary", binaryMode("Content-Type", "application/json", "ce-subject", "a%20b", "ce-n", "1"), `{"a" : 1}`, 0, func(t *testing.T, e *event.Event) {
 			if e.Subject != "a b" || string(e.Data) != `{"a" : 1}` || e.DataKind != event.JSONData || len(e.Extensions) != 1 {
 				t.Errorf("%+v", e)
 			}
 		}},
-		{"binary without data", binary(), "", 0, func(t *testing.T, e *event.Event) {
+		{"binary without data", binaryMode(), "", 0, func(t *testing.T, e *event.Event) {
 			if e.DataKind != event.NoData || e.DataContentType != "" {
 				t.Errorf("%+v", e)
 			}
@@ -126,7 +126,7 @@ func TestHTTPPublish(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}},
-		{"the largest", binary("Content-Type", "application/octet-stream"), strings.Repeat("x", 1<<20-100), 0, nil},
+		{"the largest", binaryMode("Content-Type", "application/octet-stream"), strings.Repeat("x", 1<<20-100), 0, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			topic := fmt.Sprintf("t%d", i)
@@ -183,24 +183,24 @@ func TestHTTPRefusals(t *testing.T) {
 		{"a page too large", "GET", "/v1/topics?page_size=1001", nil, "", 400, "INVALID_FIELD", "page_size"},
 		{"a bad prefix", "GET", "/v1/topics?prefix=%2A", nil, "", 400, "INVALID_FIELD", "prefix"},
 
-		{"a topic with a slash", "POST", "/v1/topics/a%2Fb/events", binary(), "", 400, "INVALID_FIELD", "topic"},
-		{"a topic with a brace", "POST", "/v1/topics/%7Ba%7D/events", binary(), "", 400, "INVALID_FIELD", "topic"},
-		{"a topic of 201 bytes", "POST", "/v1/topics/" + strings.Repeat("t", 201) + "/events", binary(), "", 400, "INVALID_FIELD", "topic"},
-		{"a topic of the system's", "POST", "/v1/topics/sys.a/events", binary(), "", 400, "INVALID_FIELD", "topic"},
-		{"dead letters", "POST", "/v1/topics/dlq.a/events", binary(), "", 400, "INVALID_FIELD", "topic"},
+		{"a topic with a slash", "POST", "/v1/topics/a%2Fb/events", binaryMode(), "", 400, "INVALID_FIELD", "topic"},
+		{"a topic with a brace", "POST", "/v1/topics/%7Ba%7D/events", binaryMode(), "", 400, "INVALID_FIELD", "topic"},
+		{"a topic of 201 bytes", "POST", "/v1/topics/" + strings.Repeat("t", 201) + "/events", binaryMode(), "", 400, "INVALID_FIELD", "topic"},
+		{"a topic of the system's", "POST", "/v1/topics/sys.a/events", binaryMode(), "", 400, "INVALID_FIELD", "topic"},
+		{"dead letters", "POST", "/v1/topics/dlq.a/events", binaryMode(), "", 400, "INVALID_FIELD", "topic"},
 
-		{"no id", "POST", good, binary("ce-id", "-"), "", 400, "INVALID_FIELD", "id"},
-		{"no version", "POST", good, binary("ce-specversion", "-"), "", 400, "INVALID_FIELD", "specversion"},
-		{"an old version", "POST", good, binary("ce-specversion", "0.3"), "", 400, "INVALID_FIELD", "specversion"},
+		{"no id", "POST", good, binaryMode("ce-id", "-"), "", 400, "INVALID_FIELD", "id"},
+		{"no version", "POST", good, binaryMode("ce-specversion", "-"), "", 400, "INVALID_FIELD", "specversion"},
+		{"an old version", "POST", good, binaryMode("ce-specversion", "0.3"), "", 400, "INVALID_FIELD", "specversion"},
 		{"a subject and nothing else", "POST", good, map[string]string{"ce-subject": "a"}, "x", 400, "INVALID_FIELD", "specversion"},
-		{"a bad time", "POST", good, binary("ce-time", "yesterday"), "", 400, "INVALID_FIELD", "time"},
-		{"a bad escape", "POST", good, binary("ce-subject", "%zz"), "", 400, "INVALID_FIELD", "subject"},
-		{"an extension of ours", "POST", good, binary("ce-dlqreason", "x"), "", 400, "INVALID_FIELD", "dlqreason"},
-		{"no JSON though it says so", "POST", good, binary("Content-Type", "application/json"), "{", 400, "INVALID_FIELD", "data"},
+		{"a bad time", "POST", good, binaryMode("ce-time", "yesterday"), "", 400, "INVALID_FIELD", "time"},
+		{"a bad escape", "POST", good, binaryMode("ce-subject", "%zz"), "", 400, "INVALID_FIELD", "subject"},
+		{"an extension of ours", "POST", good, binaryMode("ce-dlqreason", "x"), "", 400, "INVALID_FIELD", "dlqreason"},
+		{"no JSON though it says so", "POST", good, binaryMode("Content-Type", "application/json"), "{", 400, "INVALID_FIELD", "data"},
 		{"no JSON without an envelope", "POST", good, map[string]string{"Content-Type": "application/json"}, "{", 400, "INVALID_FIELD", "data"},
 		{"a content type that is none", "POST", good, map[string]string{"Content-Type": "json"}, "{}", 400, "INVALID_FIELD", "datacontenttype"},
-		{"too large", "POST", good, binary(), large, 413, "TOO_LARGE", "body"},
-		{"too large with its envelope", "POST", good, binary(), large[:1<<20], 413, "TOO_LARGE", "event"},
+		{"too large", "POST", good, binaryMode(), large, 413, "TOO_LARGE", "body"},
+		{"too large with its envelope", "POST", good, binaryMode(), large[:1<<20], 413, "TOO_LARGE", "event"},
 		{"too large without one", "POST", good, map[string]string{"Content-Type": "text/plain"}, large, 413, "TOO_LARGE", "body"},
 
 		{"nothing", "POST", good, structured(), "", 400, "INVALID_FIELD", "JSON"},
@@ -288,7 +288,7 @@ func TestHTTPStoreErrors(t *testing.T) {
 		{errors.New("a bug"), 500, "INTERNAL"},
 	} {
 		s := newServer(t, func(cfg *Config) { cfg.Store = failingLog{cfg.Store, c.err} })
-		code, out := s.do("POST", "/v1/topics/t/events", binary(), nil)
+		code, out := s.do("POST", "/v1/topics/t/events", binaryMode(), nil)
 		if e := out["error"].(map[string]any); code != c.code || e["reason"] != c.reason {
 			t.Errorf("%v: %d %v", c.err, code, out)
 		}
@@ -367,7 +367,7 @@ func FuzzHTTPPublish(f *testing.F) {
 		r := httptest.NewRequest("POST", "/v1/topics/t/events", bytes.NewReader(body))
 		r.Header["Content-Type"] = []string{contentType}
 		if id != "" {
-			for name, value := range binary("ce-id", id) {
+			for name, value := range binaryMode("ce-id", id) {
 				r.Header.Set(name, value)
 			}
 		}

@@ -1,15 +1,23 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	"connectrpc.com/vanguard"
 	"connectrpc.com/vanguard/vanguardgrpc"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/turnlane/turnlane/internal/rpcerr"
 )
 
 // JSON serves the services of a gRPC server over plain HTTP, under their own paths: a unary method is a
@@ -21,7 +29,8 @@ import (
 //	{"page_size": 10}
 //
 // and errors are JSON with code, message and details. Streams speak the Connect protocol
-// (application/connect+json), and browsers may speak gRPC-Web. Names are those of the .proto files;
+// (application/connect+json), and browsers may speak gRPC-Web; a stream in both directions needs HTTP/2,
+// which an http.Server speaks without TLS if its Protocols say so. Names are those of the .proto files;
 // fields that are not set are written with their zero values, and unknown ones are refused.
 //
 // The server must have its services registered already; it need not serve a listener. A client that
@@ -31,10 +40,14 @@ func JSON(server *grpc.Server, maxMessage uint32, writeLimit time.Duration) (htt
 		c := vanguard.NewJSONCodec(types)
 		c.MarshalOptions = protojson.MarshalOptions{Resolver: types, UseProtoNames: true, EmitDefaultValues: true}
 		c.UnmarshalOptions = protojson.UnmarshalOptions{Resolver: types}
-		return c
+		return strictCodec{c}
 	}
 	transcoder, err := vanguardgrpc.NewTranscoder(server,
 		vanguard.WithCodec(codec),
+		vanguard.WithUnknownHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			writeError(w, http.StatusNotFound, httpError{Code: codeName(codes.NotFound), Reason: rpcerr.NotFound,
+				Message: "there is no such service or method; its path is that of gRPC, such as /turnlane.v1.GatewayService/ListTopics"})
+		})),
 		vanguard.WithDefaultServiceOptions(
 			vanguard.WithTargetProtocols(vanguard.ProtocolGRPC),
 			vanguard.WithTargetCodecs(vanguard.CodecProto),
@@ -46,7 +59,9 @@ func JSON(server *grpc.Server, maxMessage uint32, writeLimit time.Duration) (htt
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !streaming(r) {
-			transcoder.ServeHTTP(w, r)
+			if plain(w, r) {
+				transcoder.ServeHTTP(w, r)
+			}
 			return
 		}
 		dw := &deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w), limit: writeLimit}
@@ -55,10 +70,52 @@ func JSON(server *grpc.Server, maxMessage uint32, writeLimit time.Duration) (htt
 	}), nil
 }
 
+// strictCodec tells clients that what cannot be read is their mistake.
+type strictCodec struct{ *vanguard.JSONCodec }
+
+func (c strictCodec) Unmarshal(b []byte, m proto.Message) error {
+	err := c.JSONCodec.Unmarshal(b, m)
+	if err == nil {
+		return nil
+	}
+	// Of the text only the parser's own words are kept: it varies its white space.
+	rule := "is not the JSON of " + string(m.ProtoReflect().Descriptor().Name()) + ": " +
+		strings.Join(strings.Fields(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto:")), " ")
+	const fix = "correct it; the .proto files say which fields there are"
+	e := connect.NewError(connect.CodeInvalidArgument, errors.New("body: "+rule+"; "+fix))
+	detail, err := connect.NewErrorDetail(&errdetails.ErrorInfo{Reason: rpcerr.InvalidField, Domain: rpcerr.Domain,
+		Metadata: map[string]string{"field": "body", "rule": rule, "fix": fix}})
+	if err == nil {
+		e.AddDetail(detail)
+	}
+	return e
+}
+
 // streaming reports whether the answer may be a stream.
 func streaming(r *http.Request) bool {
 	t := r.Header.Get("Content-Type")
 	return strings.HasPrefix(t, "application/connect+") || strings.HasPrefix(t, "application/grpc")
+}
+
+// plain prepares a unary call. Clients need not know that the header that marks it as one of the Connect
+// protocol exists. What is no call is answered here, and the result is false.
+func plain(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		writeError(w, http.StatusMethodNotAllowed, httpError{Code: codeName(codes.Unimplemented), Reason: "METHOD_NOT_ALLOWED",
+			Message: "methods of services take POST", Field: "method", Rule: "must be POST", Fix: "use POST with a JSON body, {} if it is empty"})
+		return false
+	}
+	mediaType, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset := parameters["charset"]
+	if err != nil || mediaType != "application/json" && mediaType != "application/proto" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		writeError(w, http.StatusUnsupportedMediaType, httpError{Code: codeName(codes.InvalidArgument), Reason: "UNSUPPORTED_MEDIA_TYPE",
+			Message: "methods of services take application/json", Field: "Content-Type", Rule: "must be application/json", Fix: "set it, and send JSON in UTF-8"})
+		return false
+	}
+	r.Header["Content-Type"] = []string{mediaType}
+	r.Header.Set("Connect-Protocol-Version", "1")
+	return true
 }
 
 // deadlineWriter gives every write of a stream its own deadline. A write that a client blocks would
