@@ -173,7 +173,8 @@ func (h *Hub) Open(ctx context.Context, name string, opts Options) (*Feed, error
 func (f *Feed) Topic() string { return f.topic.name }
 
 // Drained tells that the sink has become at most half full. Its owner calls it, without holding the
-// sink's lock, whenever Room turns true; one call too many costs an atomic load.
+// sink's lock, whenever Room turns true; one call too many costs an atomic load. A sink that may drain
+// before Open has returned calls it once more then.
 func (f *Feed) Drained() {
 	if f.phase.Load() == waiting && f.phase.CompareAndSwap(waiting, ready) {
 		f.topic.hub.pages.push(f)
@@ -249,8 +250,12 @@ func (f *Feed) step(ctx context.Context) {
 	ask := t.core.AskFor(&f.core)
 	t.mu.Unlock()
 
-	page, err := t.hub.cfg.Upstream.Read(ctx, t.name, ask.After,
-		store.ReadLimit{Entries: t.hub.cfg.PageEntries, Bytes: t.hub.cfg.PageBytes})
+	limit := store.ReadLimit{Entries: t.hub.cfg.PageEntries, Bytes: t.hub.cfg.PageBytes}
+	if !f.core.Slots().All() {
+		// Its sink takes a part only, and others of its group may take the rest.
+		limit = store.ReadLimit{Entries: t.hub.cfg.ReadEntries, Bytes: t.hub.cfg.ReadBytes}
+	}
+	page, err := t.hub.cfg.Upstream.Read(ctx, t.name, ask.After, limit)
 
 	t.mu.Lock()
 	if f.phase.Load() == closed {

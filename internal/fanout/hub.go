@@ -44,8 +44,8 @@ type Config struct {
 	Readers int
 	// ReadEntries and ReadBytes bound one read for live feeds. Default 1,000 and 1 MiB.
 	ReadEntries, ReadBytes int
-	// PageEntries and PageBytes bound one page of a feed catching up: about half a lane, since more
-	// would be read in vain. Default 512 and 512 KiB.
+	// PageEntries and PageBytes bound one page of a feed catching up that owns everything: about half a
+	// lane, since more would be read in vain. Default 512 and 512 KiB.
 	PageEntries, PageBytes int
 	// RecentBytes bounds the recent spans kept for feeds about to catch up, in all. Default 64 MiB.
 	RecentBytes int64

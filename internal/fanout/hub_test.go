@@ -657,3 +657,72 @@ func TestReadersOfAllKindsUnderLoad(t *testing.T) {
 	cancel()
 	wg.Wait()
 }
+
+// A sink that refuses although it said it had room breaks its promise; its feed still goes on.
+func TestASinkThatBreaksItsPromiseIsAskedAgain(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, h *Hub, log *fakeLog) {
+		s := &moody{}
+		s.moody.Store(true)
+		f, err := h.Open(t.Context(), "t", Options{Sink: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.append("t", "a", "b")
+		time.Sleep(time.Second)
+		if st := f.Status(); st.State != CatchingUp || st.Position != pos(0) {
+			t.Errorf("status %+v", st)
+		}
+		s.moody.Store(false)
+		time.Sleep(2 * maxBackoff)
+		if st := f.Status(); st.State != Live || st.Owned != 2 || s.n.Load() != 2 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+type moody struct {
+	tally
+	moody atomic.Bool
+}
+
+func (s *moody) Offer(entries []event.Entry) int {
+	if s.moody.Load() {
+		return 0
+	}
+	return s.tally.Offer(entries)
+}
+
+// Position and sink are read together: what Observe shows was offered, all of it and nothing beyond.
+func TestObserveIsConsistentWithTheSink(t *testing.T) {
+	log := newFakeLog()
+	h := runHub(t, Config{Upstream: log, ReadEntries: 7, PageEntries: 5})
+	l := &lane{size: 50}
+	f, err := h.Open(t.Context(), "t", Options{Sink: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var work sync.WaitGroup
+	work.Go(func() {
+		for i := range 2000 {
+			log.append("t", keys("k", 3*i, 3*i+3)...)
+		}
+	})
+	for done := false; !done; {
+		l.take(f, 13)
+		f.Observe(func(at event.Position, _ string) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			var last event.Position
+			if len(l.got) > 0 {
+				last = l.got[len(l.got)-1]
+			}
+			if last != at { // nothing is filtered, and every position is an entry's
+				t.Errorf("the feed stands at %s, the sink has up to %s", at, last)
+				done = true
+			}
+			done = done || len(l.got) == 6000
+		})
+	}
+	work.Wait()
+}
