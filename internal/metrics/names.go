@@ -17,14 +17,13 @@ const (
 	SubscriberEvents   = "turnlane.subscriber.events"   // counter of events sent
 
 	// Fan-out.
-	Feeds            = "turnlane.feeds"              // gauge, by State: live or catching_up
-	FeedTopics       = "turnlane.feeds.topics"       // gauge of topics followed
-	FeedLag          = "turnlane.feed.lag"           // gauge, s: age of the oldest event that a feed still waits for
-	FeedCatchUps     = "turnlane.feed.catchups"      // counter of changes from live to catching up
-	FeedGaps         = "turnlane.feed.gaps"          // counter of stretches that never come, by Kind
-	FeedUndecodable  = "turnlane.feed.undecodable"   // counter of entries that no reader can read
-	FeedPages        = "turnlane.feed.pages"         // counter of pages read from the store
-	FeedPagedEntries = "turnlane.feed.pages.entries" // counter of entries in them
+	Feeds           = "turnlane.feeds"            // gauge, by State: live or catching_up
+	FeedTopics      = "turnlane.feeds.topics"     // gauge of topics followed
+	FeedLag         = "turnlane.feed.lag"         // gauge, s: age of the oldest event that a feed still waits for
+	FeedCatchUps    = "turnlane.feed.catchups"    // counter of changes from live to catching up
+	FeedGaps        = "turnlane.feed.gaps"        // counter of stretches that never come, by Kind
+	FeedUndecodable = "turnlane.feed.undecodable" // counter of entries that no reader can read
+	FeedRecent      = "turnlane.feeds.recent"     // gauge, bytes kept for feeds a little behind
 
 	// Retention.
 	RetentionEntries  = "turnlane.retention.removed.entries" // counter
