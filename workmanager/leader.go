@@ -17,7 +17,8 @@ import (
 // leaseName is the name of the leader's lease.
 const leaseName = "workmanager"
 
-// untold is how long before its term a leader takes changes for news: nobody led then, or was about to.
+// untold is how long before its term a leader takes changes for news: nobody led then, or stopped to. A
+// few things may be told twice for it.
 const untold = 2 * time.Second
 
 // errDeposed ends a term: somebody else leads.
@@ -54,6 +55,7 @@ type leader struct {
 	since    time.Time // when adopting, records that changed after it are news
 	stale    map[string]bool
 
+	looked                          time.Time // at the sessions
 	nextPoll, nextSweep, nextResync time.Time
 }
 
@@ -261,6 +263,7 @@ func (l *leader) poll(ctx context.Context) error {
 		return fmt.Errorf("read the sessions: %w", err)
 	}
 	l.sessions(live)
+	l.looked = time.Now()
 	return nil
 }
 
@@ -352,12 +355,14 @@ func (l *leader) take(item store.Item) {
 		l.workers[id] = e
 		l.join(e)
 		e.old = l.adopting && w.GetUpdatedAt().AsTime().Before(l.since)
-		if !e.old {
+		if !l.adopting || !w.GetCreatedAt().AsTime().Before(l.since) {
 			l.see(e, observation{state: stopped, reason: "created"}, false)
 		}
 		if e.wanted {
-			l.see(e, observation{state: starting}, false)
 			l.reconcile[id] = e
+			if !e.old {
+				l.see(e, observation{state: starting}, false)
+			}
 		}
 		return
 	}
@@ -505,12 +510,11 @@ func (l *leader) unquarantine(key string) {
 
 // bury removes the data of deleted workers that is still there.
 func (l *leader) bury(ctx context.Context, now time.Time) {
-	const again = 5 * time.Second
 	for id, next := range l.graves {
 		if now.Before(next) {
 			continue
 		}
-		l.graves[id] = now.Add(again)
+		l.graves[id] = now.Add(10 * l.cfg.Poll)
 		unlock, err := l.ids.lock(ctx, id)
 		if err != nil {
 			return

@@ -15,6 +15,7 @@ import (
 const (
 	defaultListSize = 100
 	maxListSize     = 1000
+	observedAtOnce  = 100
 )
 
 // ListWorkers returns the workers that match all of the filters, in the order of their ids. A page
@@ -43,22 +44,28 @@ func (m *Manager) ListWorkers(ctx context.Context, req *turnlanev1.ListWorkersRe
 	err = m.pages(ctx, catalog.WorkerPrefix, string(after), func(items []store.Item) error {
 		matching := match(req, items)
 		for len(matching) > 0 {
-			if len(resp.Workers) == size {
-				last := resp.Workers[size-1].GetId()
-				resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
-				return errEnough
+			// One more than fits, to know whether there is another page. Without a filter on the state
+			// no more need be observed.
+			n := size + 1 - len(resp.Workers)
+			if req.GetState() != unknown {
+				n = max(n, observedAtOnce)
 			}
-			// Only as many are observed as may be shown.
-			some := matching[:min(len(matching), max(size-len(resp.Workers), 1))]
+			some := matching[:min(len(matching), n)]
 			matching = matching[len(some):]
 			seen, err := m.observeAll(ctx, some, false)
 			if err != nil {
 				return err
 			}
 			for i, w := range some {
-				if state := req.GetState(); state == unknown || state == seen[i].state {
-					resp.Workers = append(resp.Workers, show(w, seen[i]))
+				if state := req.GetState(); state != unknown && state != seen[i].state {
+					continue
 				}
+				if len(resp.Workers) == size {
+					last := resp.Workers[size-1].GetId()
+					resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
+					return errEnough
+				}
+				resp.Workers = append(resp.Workers, show(w, seen[i]))
 			}
 		}
 		return nil

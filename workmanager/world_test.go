@@ -266,6 +266,7 @@ func (r *fakeRuntime) settle(ctx context.Context, session, key string) bool {
 	}
 	errs, err := r.w.store.Commit(ctx, []store.Commit{{Owner: owner, Start: *want, Cursors: cursors}})
 	if err != nil || errs[0] != nil {
+		_ = r.w.store.Release(ctx, owner)
 		return false
 	}
 	if why != "" {
