@@ -115,6 +115,12 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 		defer os.Remove(f.readyFile)
 	}
 	a.banner(srv, f)
+	select {
+	case err := <-ended:
+		return explainRun(err)
+	case <-ctx.Done():
+		fmt.Fprintln(a.stderr, "turnlane: draining: running turns may end first; a second signal exits at once")
+	}
 	return explainRun(<-ended)
 }
 
