@@ -44,6 +44,7 @@ type Sink interface {
 // State is where a feed gets its entries from.
 type State uint8
 
+// The states of a feed.
 const (
 	CatchingUp State = iota // from the log, or from the topic's recent spans
 	Live                    // from Push

@@ -16,13 +16,14 @@ type Bounds struct {
 // Kind says why a range of a log can't be read.
 type Kind uint8
 
+// The kinds of gaps.
 const (
-	// Trimmed: retention removed the range before the feed came to it. The feed goes on after it.
+	// Trimmed means that retention removed the range before the feed came to it. The feed goes on after it.
 	Trimmed Kind = iota + 1
-	// Incarnation: the feed's log is gone; what it held after the feed's position is lost, however much
+	// Incarnation means that the feed's log is gone; what it held after the feed's position is lost, however much
 	// that was. The feed goes on from the start of the log in its place.
 	Incarnation
-	// Regressed: the log ends before the feed's position, as after a failover that lost its newest
+	// Regressed means that the log ends before the feed's position, as after a failover that lost its newest
 	// entries. The feed saw what the range held, or was told to begin there; what is put there anew is
 	// delivered, since the feed goes on after the log's end.
 	Regressed

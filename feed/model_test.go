@@ -19,19 +19,19 @@ import (
 // by entry: what it gets belongs to it, follows what it had, and skips nothing that it owns, unless a
 // gap has told exactly that range.
 //
-// TURNLANE_FEED_STEPS and TURNLANE_FEED_SEED choose how long and which way.
+// TURNLANE_MODEL_STEPS and TURNLANE_MODEL_SEED choose how long and which way.
 func TestModel(t *testing.T) {
 	steps, seed := 200_000, uint64(time.Now().UnixNano())
 	if testing.Short() {
 		steps = 20_000
 	}
-	if s := os.Getenv("TURNLANE_FEED_STEPS"); s != "" {
+	if s := os.Getenv("TURNLANE_MODEL_STEPS"); s != "" {
 		steps, _ = strconv.Atoi(s)
 	}
-	if s := os.Getenv("TURNLANE_FEED_SEED"); s != "" {
+	if s := os.Getenv("TURNLANE_MODEL_SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
-	t.Logf("TURNLANE_FEED_STEPS=%d TURNLANE_FEED_SEED=%d", steps, seed)
+	t.Logf("TURNLANE_MODEL_STEPS=%d TURNLANE_MODEL_SEED=%d", steps, seed)
 	seen, err := runModel(seed, steps)
 	if err != nil {
 		t.Fatal(err)

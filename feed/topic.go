@@ -1,11 +1,15 @@
 package feed
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/grouping"
 )
+
+// Lists of feeds are walked backward wherever a feed may be taken out of them on the way: the one put in
+// its place was walked already.
 
 // Topic is one topic's head and the feeds that read it in this process. It is not safe for concurrent
 // use: one lock, the topic's lock, is held around every call.
@@ -76,12 +80,12 @@ func (t *Topic) AddTo(f *Feed, c Config) {
 
 // Remove ends a feed: its sink is not called again. It may be called more than once.
 func (t *Topic) Remove(f *Feed) {
-	switch {
-	case f.state == Closed:
+	switch f.state {
+	case Closed:
 		return
-	case f.state == CatchingUp:
+	case CatchingUp:
 		t.uncatch(f)
-	default:
+	case Live:
 		t.unlive(f, t.head)
 	}
 	f.state = Closed
@@ -129,8 +133,8 @@ func (t *Topic) SetSlots(number uint64, sets ...grouping.Set) {
 // own gap when it pages. It reports whether the span that came with the bounds can be pushed.
 func (t *Topic) Meet(ask Ask, log Bounds) bool {
 	// A feed past the head may have met a longer log, before it went back, or after this read: it looks.
-	for i := len(t.ahead) - 1; i >= 0; i-- {
-		if f := t.ahead[i]; log.Last.Less(f.pos) {
+	for _, f := range slices.Backward(t.ahead) {
+		if log.Last.Less(f.pos) {
 			t.leave(f, f.pos)
 			f.unsure = true
 		}
@@ -194,17 +198,17 @@ func (t *Topic) Push(span event.Span) {
 		examined = len(entries)
 	}
 	t.pushAll(entries)
-	for i := len(t.groups) - 1; i >= 0; i-- {
-		t.pushGroup(t.groups[i], entries)
+	for _, x := range slices.Backward(t.groups) {
+		t.pushGroup(x, entries)
 	}
 	t.examined += uint64(examined)
 	if len(t.catching) > 0 {
 		t.recent.add(event.Span{From: t.head, To: span.To, Entries: entries, Examined: examined, SlotSet: span.SlotSet})
 	}
 	t.head = span.To
-	for i := len(t.ahead) - 1; i >= 0; i-- {
-		if f := t.ahead[i]; !t.head.Less(f.pos) {
-			swapRemove(&t.ahead, i)
+	for _, f := range slices.Backward(t.ahead) {
+		if !t.head.Less(f.pos) {
+			swapRemove(&t.ahead, f.at)
 			t.insert(f)
 		}
 	}
@@ -368,8 +372,8 @@ func (t *Topic) accept(f *Feed, span event.Span) bool {
 
 // pushAhead serves the live feeds that are past the head. They follow when they leave.
 func (t *Topic) pushAhead(span event.Span) {
-	for i := len(t.ahead) - 1; i >= 0; i-- {
-		if f := t.ahead[i]; !t.accept(f, span) {
+	for _, f := range slices.Backward(t.ahead) {
+		if !t.accept(f, span) {
 			t.leave(f, f.pos)
 		}
 	}
@@ -380,8 +384,7 @@ func (t *Topic) pushAll(entries []event.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	for i := len(t.all) - 1; i >= 0; i-- {
-		f := t.all[i]
+	for _, f := range slices.Backward(t.all) {
 		if taken := f.offer(entries); taken < len(entries) && !off(checkFull) {
 			t.leaveAt(f, entries, taken)
 		}
@@ -434,18 +437,18 @@ func (t *Topic) leaveUncovered() {
 }
 
 func (t *Topic) leaveIf(leaves func(*Feed) bool) {
-	for i := len(t.ahead) - 1; i >= 0; i-- {
-		if f := t.ahead[i]; leaves(f) {
+	for _, f := range slices.Backward(t.ahead) {
+		if leaves(f) {
 			t.leave(f, f.pos)
 		}
 	}
-	for i := len(t.all) - 1; i >= 0; i-- {
-		if f := t.all[i]; leaves(f) {
+	for _, f := range slices.Backward(t.all) {
+		if leaves(f) {
 			t.leave(f, t.head)
 		}
 	}
-	for i := len(t.groups) - 1; i >= 0; i-- {
-		for _, o := range t.groups[i].owners {
+	for _, x := range slices.Backward(t.groups) {
+		for _, o := range x.owners {
 			for o != nil {
 				f := o.feed
 				o = o.next

@@ -18,7 +18,7 @@ const (
 // and the slot is taken from the low bits; the finalizer spreads them.
 func Hash(key string) uint32 {
 	h := uint32(fnvOffset)
-	for i := 0; i < len(key); i++ {
+	for i := range len(key) {
 		h = (h ^ uint32(key[i])) * fnvPrime
 	}
 	return fmix32(h)

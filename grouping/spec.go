@@ -3,6 +3,7 @@ package grouping
 import (
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // MaxSize is the largest number of slots in a group.
@@ -55,11 +56,11 @@ func (s Spec) Validate() error {
 			"a group name is 1 to 64 characters of A-Z a-z 0-9 _ . -", "choose another name"})
 	}
 	if s.Size == 0 || s.Size > MaxSize {
-		problems = append(problems, &FieldError{"group_size", fmt.Sprint(s.Size),
+		problems = append(problems, &FieldError{"group_size", strconv.FormatUint(uint64(s.Size), 10),
 			fmt.Sprintf("a group has 1 to %d slots", MaxSize), "set it to the number of members"})
 	}
 	if s.Size > 0 && s.Index >= s.Size {
-		problems = append(problems, &FieldError{"group_index", fmt.Sprint(s.Index),
+		problems = append(problems, &FieldError{"group_index", strconv.FormatUint(uint64(s.Index), 10),
 			fmt.Sprintf("an index is below group_size, here %d", s.Size),
 			fmt.Sprintf("use 0 to %d", s.Size-1)})
 	}

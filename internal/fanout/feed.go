@@ -53,6 +53,7 @@ type Options struct {
 // State is a feed's state as users see it.
 type State string
 
+// The states of a feed.
 const (
 	Live       State = "live"        // pushed to
 	CatchingUp State = "catching_up" // reading the log
@@ -268,7 +269,7 @@ func (f *Feed) step(ctx context.Context) {
 		}
 		f.pause()
 		t.mu.Unlock()
-		t.hub.faults.report(ctx, "cannot read a page of topic", t.name, err)
+		t.hub.faults.report(ctx, "read a page", t.name, err)
 		return
 	}
 	t.pageDue.clear()

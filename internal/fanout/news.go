@@ -27,7 +27,7 @@ func (h *Hub) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		h.faults.report(ctx, "no news of topics", "", err)
+		h.faults.report(ctx, "wait for news", "", err)
 		h.mu.Lock()
 		h.fault = err
 		h.mu.Unlock()
@@ -68,7 +68,7 @@ func (h *Hub) listenOnce(ctx context.Context) error {
 	var sweepErr error
 	sweep.Go(func() {
 		if sweepErr = h.sweep(sweepCtx, topics); sweepErr != nil && ctx.Err() == nil {
-			news.Close() // and Wait fails
+			_ = news.Close() // and Wait fails
 		}
 		for _, t := range topics {
 			h.release(t)
@@ -83,7 +83,7 @@ func (h *Hub) listenOnce(ctx context.Context) error {
 	h.mu.Unlock()
 	stopSweep()
 	sweep.Wait()
-	news.Close()
+	_ = news.Close()
 	if errors.Is(err, store.ErrClosed) && sweepErr != nil {
 		return sweepErr
 	}

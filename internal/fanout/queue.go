@@ -154,7 +154,7 @@ type faultLog struct {
 	skipped int
 }
 
-func (l *faultLog) report(ctx context.Context, what, topic string, err error) {
+func (l *faultLog) report(ctx context.Context, doing, topic string, err error) {
 	if ctx.Err() != nil {
 		return // the end of Run is no fault
 	}
@@ -167,5 +167,5 @@ func (l *faultLog) report(ctx context.Context, what, topic string, err error) {
 	skipped := l.skipped
 	l.last, l.skipped = time.Now(), 0
 	l.mu.Unlock()
-	l.log.Warn(what+", will try again", "topic", topic, "error", err, "more_failures", skipped)
+	l.log.Warn("the fan-out's upstream fails, will try again", "doing", doing, "topic", topic, "error", err, "more_failures", skipped)
 }

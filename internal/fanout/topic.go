@@ -99,7 +99,7 @@ func (t *topic) read(ctx context.Context) {
 		t.reading = delayed
 		wait := backoff(t.failures)
 		t.mu.Unlock()
-		t.hub.faults.report(ctx, "cannot read topic", t.name, err)
+		t.hub.faults.report(ctx, "read for live feeds", t.name, err)
 		t.hub.delays.after(wait, func() {
 			t.mu.Lock()
 			t.reading = queued
