@@ -28,10 +28,9 @@ var rows = [][]string{
 
 // within lists the arrows inside one row that are meant: the internal packages that serve the others.
 var within = map[string][]string{
+	"proto/turnlane/store/v1":  {"proto/turnlane/v1"},
 	"store/pebblestore":        {"store"},
 	"store/storetest":          {"store"},
-	"internal/engine":          {},
-	"internal/fanout":          {},
 	"actor/actortest":          {"internal/admission"},
 	"cmd/turnlane":             {"examples/flights/flights", "examples/scaling_workers/scaling"},
 	"examples/flights":         {"examples/flights/flights"},
