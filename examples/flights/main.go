@@ -27,7 +27,10 @@ func main() {
 		Slow:     *slow,
 	})
 	if err != nil {
-		if !errors.Is(err, flights.ErrFailed) {
+		switch {
+		case ctx.Err() != nil:
+			fmt.Fprintln(os.Stderr, "flights: interrupted")
+		case !errors.Is(err, flights.ErrFailed):
 			fmt.Fprintln(os.Stderr, "flights:", err)
 		}
 		os.Exit(1)

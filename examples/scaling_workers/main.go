@@ -18,7 +18,10 @@ func main() {
 	defer stop()
 	err := scaling.Run(ctx, scaling.Options{Addr: os.Getenv("TURNLANE_ADDR"), Out: os.Stdout})
 	if err != nil {
-		if !errors.Is(err, scaling.ErrFailed) {
+		switch {
+		case ctx.Err() != nil:
+			fmt.Fprintln(os.Stderr, "scaling_workers: interrupted")
+		case !errors.Is(err, scaling.ErrFailed):
 			fmt.Fprintln(os.Stderr, "scaling_workers:", err)
 		}
 		os.Exit(1)

@@ -48,6 +48,9 @@ type Options struct {
 // Run starts a server in memory that hosts the worker type, runs the flights through it, and compares
 // the books. It blocks until it is done and everything that it started has ended.
 func Run(ctx context.Context, o Options) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if o.Out == nil {
 		o.Out = io.Discard
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,9 +68,9 @@ func members(group string, size uint32, topic, out string) []job {
 	return jobs
 }
 
-// hire creates and starts workers, and returns the warnings of the last start. Once it has returned
-// they miss nothing that is published on their topic.
-func (b *bench) hire(ctx context.Context, jobs ...job) (hired []*worker, warnings []string, err error) {
+// hire creates and starts workers. Once it has returned they miss nothing that is published on their
+// topic.
+func (b *bench) hire(ctx context.Context, jobs ...job) (hired []*worker, err error) {
 	for _, j := range jobs {
 		if j.kind == "" {
 			j.kind = "marker"
@@ -89,13 +90,13 @@ func (b *bench) hire(ctx context.Context, jobs ...job) (hired []*worker, warning
 			Tags:       map[string]string{"demo": "scaling", "run": b.run},
 		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("create %s: %w", j.label, b.Explain(err))
+			return nil, fmt.Errorf("create %s: %w", j.label, b.Explain(err))
 		}
-		if warnings, err = b.start(ctx, w); err != nil {
-			return nil, nil, err
+		if _, err := b.start(ctx, w); err != nil {
+			return nil, err
 		}
 	}
-	return hired, warnings, nil
+	return hired, nil
 }
 
 func (b *bench) start(ctx context.Context, w *worker) (warnings []string, err error) {
@@ -104,6 +105,25 @@ func (b *bench) start(ctx context.Context, w *worker) (warnings []string, err er
 		return nil, fmt.Errorf("start %s: %w", w.label, b.Explain(err))
 	}
 	return resp.GetWarnings(), nil
+}
+
+// warned checks that the start of a worker, which can be repeated, warns of what it should and of
+// nothing else. A busy server may need a while until all members run.
+func (b *bench) warned(ctx context.Context, w *worker, want ...string) (problems []string, err error) {
+	for begin := time.Now(); ; {
+		warnings, err := b.start(ctx, w)
+		if err != nil || slices.Equal(warnings, want) {
+			return nil, err
+		}
+		if time.Since(begin) > b.Patience {
+			return []string{fmt.Sprintf("the start of %s warns %q, want %q", w.label, warnings, want)}, nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func (b *bench) stop(ctx context.Context, workers ...*worker) error {

@@ -20,7 +20,7 @@ func order(ctx context.Context, b *bench) (lines, problems []string, err error) 
 	}
 	defer marks.close()
 	group := b.unique("order")
-	if _, _, err := b.hire(ctx, members(group, size, topic, out)...); err != nil {
+	if _, err := b.hire(ctx, members(group, size, topic, out)...); err != nil {
 		return nil, nil, err
 	}
 	var events []*event.Event
@@ -88,7 +88,7 @@ func overloadFor(ctx context.Context, b *bench, pause time.Duration) (lines, pro
 		return nil, nil, false, err
 	}
 	defer slow.close()
-	hired, _, err := b.hire(ctx,
+	hired, err := b.hire(ctx,
 		job{label: "slow-" + part, kind: "probe", topic: topic, out: slowOut},
 		job{label: "fast-" + part, topic: topic, out: fastOut})
 	if err != nil {

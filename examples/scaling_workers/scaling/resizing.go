@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 
@@ -26,13 +25,13 @@ func missingSlot(ctx context.Context, b *bench) (lines, problems []string, err e
 	}
 	defer marks.close()
 	jobs := members(group, size, topic, out)
-	_, warnings, err := b.hire(ctx, jobs[:size-1]...)
+	hired, err := b.hire(ctx, jobs[:size-1]...)
 	if err != nil {
 		return nil, nil, err
 	}
 	warning := grouping.Warning(group, []string{topic}, size-1, size)
-	if !slices.Contains(warnings, warning) {
-		problems = append(problems, fmt.Sprintf("the last start warns %q, want %q", warnings, warning))
+	if problems, err = b.warned(ctx, hired[len(hired)-1], warning); err != nil {
+		return nil, nil, err
 	}
 	problems = append(problems, b.coverage(ctx, group, topic, warning)...)
 
@@ -57,13 +56,15 @@ func missingSlot(ctx context.Context, b *bench) (lines, problems []string, err e
 	first := len(got)
 
 	// The missing member comes: it gets what is published from now on, and nothing from before.
-	_, warnings, err = b.hire(ctx, jobs[size-1])
+	last, err := b.hire(ctx, jobs[size-1])
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(warnings) > 0 {
-		problems = append(problems, fmt.Sprintf("the group is complete, and the server warns %q", warnings))
+	wrong, err := b.warned(ctx, last[0])
+	if err != nil {
+		return nil, nil, err
 	}
+	problems = append(problems, wrong...)
 	problems = append(problems, b.coverage(ctx, group, topic, "")...)
 	more := onePerSlot(size, func() *event.Event { return newEvent("") })
 	if err := b.publish(ctx, topic, more); err != nil {
@@ -112,13 +113,15 @@ func reshard(ctx context.Context, b *bench) (lines, problems []string, err error
 	var old []*worker
 	total := 0
 	for round, size := range []uint32{3, 5} {
-		hired, warnings, err := b.hire(ctx, members(group, size, topic, out)...)
+		hired, err := b.hire(ctx, members(group, size, topic, out)...)
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(warnings) > 0 {
-			problems = append(problems, fmt.Sprintf("the group of %d is complete, and the server warns %q", size, warnings))
+		wrong, err := b.warned(ctx, hired[len(hired)-1])
+		if err != nil {
+			return nil, nil, err
 		}
+		problems = append(problems, wrong...)
 		events := append(newEvents(someEvents), onePerSlot(size, func() *event.Event { return newEvent("") })...)
 		if err := b.publish(ctx, topic, events); err != nil {
 			return nil, nil, err
@@ -159,7 +162,7 @@ func sideBySide(ctx context.Context, b *bench) (lines, problems []string, err er
 		size uint32
 	}{{b.unique("g"), 3}, {b.unique("g-v2"), 5}}
 	for _, g := range groups {
-		if _, _, err := b.hire(ctx, members(g.name, g.size, topic, out)...); err != nil {
+		if _, err := b.hire(ctx, members(g.name, g.size, topic, out)...); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -65,7 +65,7 @@ func TestFailuresAreToldAndCleanedUp(t *testing.T) {
 	p := phase{"broken", func(ctx context.Context, b *bench) (lines, problems []string, err error) {
 		// A worker that its config does not suit: it never runs.
 		jobs := []job{{label: "no-out", kind: "marker", topic: b.topic("in")}}
-		if _, _, err := b.hire(ctx, jobs...); err != nil {
+		if _, err := b.hire(ctx, jobs...); err != nil {
 			return nil, nil, err
 		}
 		return []string{"broken: 1 event -> 0 marker(s)"}, []string{"no-out did not get the event"}, nil

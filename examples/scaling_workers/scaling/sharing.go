@@ -23,7 +23,7 @@ func fanOut(ctx context.Context, b *bench) (lines, problems []string, err error)
 	for i := range 3 {
 		jobs = append(jobs, job{label: fmt.Sprintf("fanout-%d", i), topic: topic, out: out})
 	}
-	hired, _, err := b.hire(ctx, jobs...)
+	hired, err := b.hire(ctx, jobs...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,12 +75,12 @@ func onePerMember(ctx context.Context, b *bench, jobs []job, events []*event.Eve
 		return nil, nil, err
 	}
 	defer marks.close()
-	hired, warnings, err := b.hire(ctx, jobs...)
+	hired, err := b.hire(ctx, jobs...)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, w := range warnings {
-		problems = append(problems, "the group is complete, and the server warns: "+w)
+	if problems, err = b.warned(ctx, hired[len(hired)-1]); err != nil {
+		return nil, nil, err
 	}
 	if err := b.publish(ctx, topic, events); err != nil {
 		return nil, nil, err
