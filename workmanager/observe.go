@@ -2,6 +2,7 @@ package workmanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -145,7 +146,8 @@ func (m *Manager) observeOne(ctx context.Context, w record) (observation, error)
 	return seen[0], nil
 }
 
-// await observes a worker until done says so or the limit has passed, which is no error.
+// await observes a worker until done says so, or somebody else wants something else of it, or the limit
+// has passed: none of it is an error.
 func (m *Manager) await(ctx context.Context, w record, limit time.Duration, done func(observation) bool) (observation, error) {
 	deadline := time.Now().Add(limit)
 	for pause := time.Millisecond; ; pause = min(pause*3/2, 25*time.Millisecond) {
@@ -159,6 +161,12 @@ func (m *Manager) await(ctx context.Context, w record, limit time.Duration, done
 		}
 		if !time.Now().Before(deadline) {
 			return seen, nil
+		}
+		if pause > 5*time.Millisecond { // not in the ordinary case
+			now, err := m.get(ctx, w.GetId())
+			if err == nil && (now.begin() != w.begin() || now.wanted() != w.wanted()) || errors.Is(err, store.ErrNotFound) {
+				return seen, nil
+			}
 		}
 		if err := sleep(ctx, min(pause, time.Until(deadline))); err != nil {
 			return seen, rpcerr.From(err)

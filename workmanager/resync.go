@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -69,9 +70,10 @@ func (l *leader) readWorkers(ctx context.Context) error {
 
 func (l *leader) readOwners(ctx context.Context) error {
 	all := make([]*entry, 0, len(l.workers))
-	for _, e := range l.workers {
+	for _, id := range slices.Sorted(maps.Keys(l.workers)) {
+		e := l.workers[id]
 		all = append(all, e)
-		l.reconcile[e.id] = e
+		l.reconcile[id] = e
 	}
 	return l.look(ctx, all)
 }
