@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,13 +38,16 @@ type rig struct {
 	store store.Store
 	types map[string]actor.Factory
 	cfg   func(*Config)
+	fault func(*faulty)
 	ttl   time.Duration
+	jump  atomic.Int64 // of the store's clock for sessions
 }
 
 // process is one process of the rig.
 type process struct {
 	*rig
 	r       *Runtime
+	faults  *faulty
 	hub     *fanout.Hub
 	keeper  *session.Keeper
 	stop    context.CancelFunc // in order
@@ -53,12 +58,93 @@ type process struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	s, err := pebblestore.Open(pebblestore.Options{})
+	g := &rig{t: t, types: map[string]actor.Factory{}}
+	began := time.Now()
+	s, err := pebblestore.Open(pebblestore.Options{
+		Elapsed: func() time.Duration { return time.Since(began) + time.Duration(g.jump.Load()) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return &rig{t: t, store: s, types: map[string]actor.Factory{}}
+	g.store = s
+	return g
+}
+
+// faulty is the store as one process sees it.
+type faulty struct {
+	store.Store
+	dead   atomic.Bool // no write gets through any more
+	append func(topic string, batches []store.Batch) error
+	commit func(commits []store.Commit) error
+}
+
+func (f *faulty) Append(ctx context.Context, topic string, batches []store.Batch) ([]store.Appended, error) {
+	if f.dead.Load() {
+		return nil, store.ErrUnavailable
+	}
+	if f.append != nil {
+		if err := f.append(topic, batches); errors.Is(err, store.ErrOutcomeUnknown) {
+			_, _ = f.Store.Append(ctx, topic, batches)
+			return nil, err
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return f.Store.Append(ctx, topic, batches)
+}
+
+func (f *faulty) Commit(ctx context.Context, commits []store.Commit) ([]error, error) {
+	if f.dead.Load() {
+		return nil, store.ErrUnavailable
+	}
+	if f.commit != nil {
+		if err := f.commit(commits); err != nil {
+			return nil, err
+		}
+	}
+	return f.Store.Commit(ctx, commits)
+}
+
+func (f *faulty) Acquire(ctx context.Context, worker, session string) (store.Owner, error) {
+	if f.dead.Load() {
+		return store.Owner{}, store.ErrUnavailable
+	}
+	return f.Store.Acquire(ctx, worker, session)
+}
+
+func (f *faulty) Release(ctx context.Context, o store.Owner) error {
+	if f.dead.Load() {
+		return store.ErrUnavailable
+	}
+	return f.Store.Release(ctx, o)
+}
+
+func (f *faulty) OpenSession(ctx context.Context, info store.SessionInfo, ttl time.Duration) (store.Session, error) {
+	if f.dead.Load() {
+		return store.Session{}, store.ErrUnavailable
+	}
+	return f.Store.OpenSession(ctx, info, ttl)
+}
+
+func (f *faulty) RenewSession(ctx context.Context, id string, info store.SessionInfo, ttl time.Duration) error {
+	if f.dead.Load() {
+		return store.ErrUnavailable
+	}
+	return f.Store.RenewSession(ctx, id, info, ttl)
+}
+
+func (f *faulty) CloseSession(ctx context.Context, id string) error {
+	if f.dead.Load() {
+		return store.ErrUnavailable
+	}
+	return f.Store.CloseSession(ctx, id)
+}
+
+// die cuts the process off from the store, as if it had been killed or paused for long, and lets its
+// session expire.
+func (p *process) die() {
+	p.faults.dead.Store(true)
+	p.jump.Add(int64(time.Minute))
 }
 
 // handle makes a worker type of a function.
@@ -69,21 +155,24 @@ func (g *rig) handle(typ string, f func(ctx context.Context, turn *actor.Turn) e
 // run starts a process, which ends in order when the test does.
 func (g *rig) run(pod string) *process {
 	g.t.Helper()
-	p := &process{rig: g, ended: make(chan error, 1)}
+	p := &process{rig: g, ended: make(chan error, 1), faults: &faulty{Store: g.store}}
 	var err error
 	info := store.SessionInfo{Pod: pod, Roles: []string{"runtime"}}
-	p.keeper, err = session.New(session.Config{Leases: g.store, Info: info, TTL: g.ttl})
+	p.keeper, err = session.New(session.Config{Leases: p.faults, Info: info, TTL: g.ttl})
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	p.hub = fanout.New(fanout.Config{Upstream: g.store})
-	c := Config{Store: g.store, Hub: p.hub, Session: p.keeper, Types: g.types, Pod: pod,
-		Publisher: publisher{g.store}, CursorFlushInterval: 5 * time.Millisecond}
+	p.hub = fanout.New(fanout.Config{Upstream: p.faults})
+	c := Config{Store: p.faults, Hub: p.hub, Session: p.keeper, Types: g.types, Pod: pod,
+		Publisher: publisher{p.faults}, CursorFlushInterval: 5 * time.Millisecond}
 	if os.Getenv("TURNLANE_TEST_LOG") != "" {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	if g.cfg != nil {
 		g.cfg(&c)
+	}
+	if g.fault != nil {
+		g.fault(p.faults)
 	}
 	if p.r, err = New(c); err != nil {
 		g.t.Fatal(err)
@@ -343,3 +432,21 @@ func ids(n int) string {
 }
 
 var errBoom = errors.New("boom")
+
+func goexit() { runtime.Goexit() }
+
+func (g *rig) appendRecord(topic string, record event.Record) {
+	g.t.Helper()
+	if _, err := g.store.Append(g.t.Context(), topic, []store.Batch{{Records: []event.Record{record}}}); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *rig) publishEvent(topic string, e *event.Event) event.Position {
+	g.t.Helper()
+	out, err := g.store.Append(g.t.Context(), topic, []store.Batch{{Records: []event.Record{admission.Encode(e, time.Now())}}})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return out[0].Positions[0]
+}
