@@ -58,14 +58,22 @@ func New(cfg Config) (*Gateway, error) {
 }
 
 // Run keeps retention until ctx ends, then shuts down: see Shutdown. It returns once the batches under
-// way are answered, within 10 s, and every stream has ended.
+// way are answered and every stream has ended; neither takes longer than about 10 s.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.retention.run(ctx) })
 	err := group.Wait()
 	g.Shutdown()
 	g.appender.close(finishLimit)
-	g.streams.Wait()
+	ended := make(chan struct{})
+	go func() { defer close(ended); g.streams.Wait() }()
+	limit := time.NewTimer(finishLimit)
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C: // a connection that neither takes nor breaks: its server has to end it
+		g.cfg.Logger.Warn("streams are left behind: their connections are blocked")
+	}
 	g.instruments.close()
 	return err
 }

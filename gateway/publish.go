@@ -6,12 +6,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/internal/admission"
 )
 
 // Publish appends a batch to one topic, all or nothing, and returns the positions. It is the way in
-// for Turnlane itself and for handlers, so it writes to system topics too. It blocks until the store
+// for Turnlane itself, so it writes to system topics too; see ForHandlers. It blocks until the store
 // has the batch. The events are not kept.
 //
 // Errors are *event.Error for what breaks a rule, and those of the store; store.ErrOutcomeUnknown means
@@ -29,6 +30,19 @@ func (g *Gateway) Publish(ctx context.Context, topic string, events ...*event.Ev
 		return nil, err
 	}
 	return g.store(ctx, topic, records, start)
+}
+
+// ForHandlers returns the gateway as the publisher of workers' handlers: as Publish, but topics of the
+// system are refused, as they are to users.
+func (g *Gateway) ForHandlers() actor.Publisher { return handlers{g} }
+
+type handlers struct{ g *Gateway }
+
+func (h handlers) Publish(ctx context.Context, topic string, events ...*event.Event) ([]event.Position, error) {
+	if err := admission.Topic(topic, admission.User); err != nil {
+		return nil, err
+	}
+	return h.g.Publish(ctx, topic, events...)
 }
 
 // publish is Publish for a user, with events that come from a decoder.

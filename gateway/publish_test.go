@@ -72,6 +72,11 @@ func TestPublishForTheProcessItself(t *testing.T) {
 			t.Errorf("%s: %v, %v", topic, p, err)
 		}
 	}
+	for topic, want := range map[string]bool{"t": true, "sys.x": false, "dlq.t": false, "wrk.a.command.b": false} {
+		if _, err := s.g.ForHandlers().Publish(deadline(t), topic, e); (err == nil) != want {
+			t.Errorf("a handler to %s: %v", topic, err)
+		}
+	}
 	if _, err := s.g.Publish(deadline(t), "t", e, &event.Event{}); !errors.Is(err, event.ErrInvalid) {
 		t.Errorf("an event without anything: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -92,10 +93,42 @@ func TestStalledSubscriberIsClosed(t *testing.T) {
 	}
 }
 
+// The same over a real connection, whose windows are full: what was sent comes before the error, and the
+// place to come back at follows on it.
+func TestStalledSubscriberOverGRPC(t *testing.T) {
+	s := newServer(t, func(c *Config) { c.StallAfter = 200 * time.Millisecond })
+	sub := s.subscribe(&turnlanev1.SubscribeRequest{Topic: "t"})
+	events := numbered(0, 5000)
+	for _, e := range events {
+		e.Attributes = map[string]*cloudevents.CloudEventAttributeValue{
+			"subject": {Attr: &cloudevents.CloudEventAttributeValue_CeString{CeString: strings.Repeat("x", 1000)}}}
+	}
+	if _, err := s.client.PublishEvents(deadline(t), &turnlanev1.PublishEventsRequest{Topic: "t", Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	for s.g.instruments.stalled.Load() == 0 {
+		runtime.Gosched()
+	}
+	var err error
+	for err == nil {
+		err = sub.next()
+	}
+	if rpcerr.Reason(err) != rpcerr.SubscriberStalled {
+		t.Fatal(err)
+	}
+	n := len(sub.ids)
+	if n == 0 || n == 5000 || !slices.Equal(sub.ids, ids(0, n)) {
+		t.Errorf("%d events came, or not in order", n)
+	}
+	if back, want := rpcerr.Info(err).GetMetadata()["position"], mustPosition(t, sub.covered).Next().String(); back != want {
+		t.Errorf("come back at %s, want %s", back, want)
+	}
+}
+
 // A slow subscriber holds its buffer and no more, however much is published; nobody else waits, and in
 // the end it has had everything in order.
 func TestSlowSubscriberIsBounded(t *testing.T) {
-	const n, size, bound = 20_000, 4 << 10, 64
+	const n, size, bound = 5_000, 2 << 10, 64
 	s := newServer(t, func(c *Config) { c.BufferEvents = bound })
 	slow := newFakeStream(t)
 	ended := slow.subscribe(s.g, &turnlanev1.SubscribeRequest{Topic: "t"})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/turnlane/turnlane/internal/rpcerr"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
+	"github.com/turnlane/turnlane/store"
 )
 
 func TestSubscribeStarts(t *testing.T) {
@@ -73,6 +74,42 @@ func TestSubscribeUntil(t *testing.T) {
 			sub := s.subscribe(&turnlanev1.SubscribeRequest{Topic: c.topic, From: c.from, Until: c.until})
 			if got := sub.rest(); !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A start that the log no longer holds, or does not hold yet, is told.
+func TestSubscribeGapsAtTheStart(t *testing.T) {
+	s := newServer(t)
+	p := s.publish("t", 0, 10)
+	if _, err := s.store.Trim(deadline(t), "t", store.TrimLimit{UpTo: mustPosition(t, p[5])}); err != nil {
+		t.Fatal(err)
+	}
+	after := mustPosition(t, p[9]).Next()
+	beyond := after.Next().Next()
+	long := time.UnixMilli(int64(after.Ms)).Add(time.Hour)
+	for _, c := range []struct {
+		name string
+		from *turnlanev1.Start
+		want []string
+	}{
+		{"earliest", earliest(), ids(6, 4)},
+		{"a position that is gone", at(p[3]), append([]string{"trimmed:" + p[3] + ":" + p[5]}, ids(6, 4)...)},
+		{"the last that is gone", at(p[5]), append([]string{"trimmed:" + p[5] + ":" + p[5]}, ids(6, 4)...)},
+		{"the first that is held", at(p[6]), ids(6, 4)},
+		{"a time that may be gone", timeStart(1000), append([]string{"trimmed:1000000-0:" + p[5]}, ids(6, 4)...)},
+		{"a time to come", timeStart(long.Unix()), nil},
+		{"beyond the end", at(beyond.String()), []string{"regressed:" + after.String() + ":" + beyond.Prev().String()}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			until := at(p[9])
+			if c.name == "beyond the end" {
+				until = at(beyond.Prev().String())
+			}
+			sub := s.subscribe(&turnlanev1.SubscribeRequest{Topic: "t", From: c.from, Until: until})
+			if sub.rest(); !slices.Equal(sub.log, c.want) {
+				t.Errorf("got %v, want %v", sub.log, c.want)
 			}
 		})
 	}
