@@ -118,19 +118,24 @@ func (op *appendOp) stageBatch(c *committer, t *topic, b *store.Batch, now uint6
 	op.places = op.places[len(b.Records):]
 	for i, r := range b.Records {
 		places[i] = following(t.c.last, now)
-		op.put(c, t, places[i], r)
+		if err := op.put(c, t, places[i], r); err != nil {
+			// No memory, in the middle of a batch.
+			c.s.health.die(err)
+			return store.Appended{Err: err}
+		}
 	}
 	return store.Appended{Positions: places}
 }
 
-func (op *appendOp) put(c *committer, t *topic, p event.Position, r event.Record) {
-	w := c.group.batch.SetDeferred(entryKeyLen, len(r))
-	putEntryKey(w.Key, spaceEntry, t.c.id, p)
-	copy(w.Value, r)
-	must(w.Finish())
-
+func (op *appendOp) put(c *committer, t *topic, p event.Position, r event.Record) error {
 	bytes, stored := len(r)+entryOverhead, storedAt(r)
 	m := &t.c
+	if m.open.entries > 0 && m.open.bytes+uint64(bytes) > blockBytes {
+		c.closeBlock(m)
+	}
+	if err := c.putEntry(m.id, p, r); err != nil {
+		return err
+	}
 	if m.first.IsZero() {
 		m.first = p
 	}
@@ -139,10 +144,8 @@ func (op *appendOp) put(c *committer, t *topic, p event.Position, r event.Record
 	m.bytes += uint64(bytes)
 	m.newest = max(m.newest, stored)
 	m.open.add(p, bytes, stored)
-	if m.open.full() {
-		m.open.prefix = m.newest
-		c.set(entryKey(spaceBlock, m.id, p), m.open.encode())
-		m.open = block{}
+	if m.open.entries >= blockEntries {
+		c.closeBlock(m)
 	}
 	if op.entries == 0 {
 		op.first = p
@@ -150,6 +153,7 @@ func (op *appendOp) put(c *committer, t *topic, p event.Position, r event.Record
 	op.last = p
 	op.entries++
 	op.bytes += uint64(bytes)
+	return nil
 }
 
 func (op *appendOp) publish(s *Store) {

@@ -6,8 +6,6 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/turnlane/turnlane/event"
 )
 
@@ -43,26 +41,24 @@ func (s *Store) Before(ctx context.Context, topic string, t time.Time) (event.Po
 }
 
 func (s *Store) searchTime(ctx context.Context, v view, t int64) (p event.Position, err error) {
-	iter, err := s.db.NewIterWithContext(ctx, nil)
+	entries, err := s.entries(ctx, v.id)
 	if err != nil {
-		return p, s.readError(err)
+		return p, err
 	}
 	defer func() {
-		if e := iter.Close(); e != nil && err == nil {
-			err = s.readError(e)
+		if e := entries.close(); e != nil && err == nil {
+			err = e
 		}
 	}()
-	f := timeSearch{s: s, iter: iter, topic: v.id, t: t, last: v.bounds.Last}
+	f := timeSearch{entries: entries, t: t, last: v.bounds.Last}
 	return f.run(ctx, v.bounds.First)
 }
 
-// timeSearch is one search. All of it sees one state of the database.
+// timeSearch is one search.
 type timeSearch struct {
-	s     *Store
-	iter  *pebble.Iterator
-	topic uint64
-	t     int64
-	last  event.Position // that readers may see
+	entries entryReader
+	t       int64
+	last    event.Position // that readers may see
 }
 
 func (f *timeSearch) run(ctx context.Context, first event.Position) (event.Position, error) {
@@ -74,7 +70,7 @@ func (f *timeSearch) run(ctx context.Context, first event.Position) (event.Posit
 		if n%checkEvery == 0 && ctx.Err() != nil {
 			return event.Position{}, context.Cause(ctx)
 		}
-		end, b, ok, err := f.block(from)
+		end, b, ok, err := f.entries.block(from)
 		if err != nil {
 			return event.Position{}, err
 		}
@@ -99,7 +95,7 @@ func (f *timeSearch) bisect(lo event.Position) (event.Position, error) {
 	hi := f.last
 	for lo.Less(hi) {
 		mid := middle(lo, hi)
-		end, b, ok, err := f.block(mid)
+		end, b, ok, err := f.entries.block(mid)
 		switch {
 		case err != nil:
 			return lo, err
@@ -112,60 +108,19 @@ func (f *timeSearch) bisect(lo event.Position) (event.Position, error) {
 	return lo, nil
 }
 
-// block returns the closed block that ends at p or after, and where it ends.
-func (f *timeSearch) block(p event.Position) (end event.Position, b block, ok bool, err error) {
-	_, upper := topicSpan(spaceBlock, f.topic)
-	f.iter.SetBounds(entryKey(spaceBlock, f.topic, p), upper)
-	if !f.iter.First() {
-		return end, b, false, f.failed()
-	}
-	end, b, err = f.s.readBlock(f.iter)
-	return end, b, err == nil, err
-}
-
-func (s *Store) readBlock(iter *pebble.Iterator) (end event.Position, b block, err error) {
-	end, ok := keyPosition(iter.Key())
-	if !ok {
-		return end, b, corrupt(errGarbled, "a block's key %x", iter.Key())
-	}
-	value, err := iter.ValueAndErr()
-	if err != nil {
-		return end, b, s.readError(err)
-	}
-	if b, err = decodeBlock(value); err != nil {
-		return end, b, corrupt(err, "the block of entries up to %s", end)
-	}
-	return end, b, nil
-}
-
 // entry returns the first entry in [from, end] that was stored at t or later and that readers may see.
-func (f *timeSearch) entry(from, end event.Position) (event.Position, bool, error) {
+func (f *timeSearch) entry(from, end event.Position) (at event.Position, found bool, err error) {
 	if f.last.Less(end) {
 		end = f.last
 	}
-	f.iter.SetBounds(entryKey(spaceEntry, f.topic, from), endKey(spaceEntry, f.topic, end))
-	for ok := f.iter.First(); ok; ok = f.iter.Next() {
-		value, err := f.iter.ValueAndErr()
-		if err != nil {
-			return event.Position{}, false, f.s.readError(err)
+	err = f.entries.scan(from, end, func(p event.Position, record []byte) (bool, error) {
+		if storedAt(record) < f.t {
+			return true, nil
 		}
-		if storedAt(value) < f.t {
-			continue
-		}
-		p, fits := keyPosition(f.iter.Key())
-		if !fits {
-			return p, false, corrupt(errGarbled, "an entry's key %x", f.iter.Key())
-		}
-		return p, true, nil
-	}
-	return event.Position{}, false, f.failed()
-}
-
-func (f *timeSearch) failed() error {
-	if err := f.iter.Error(); err != nil {
-		return f.s.readError(err)
-	}
-	return nil
+		at, found = p, true
+		return false, nil
+	})
+	return at, found, err
 }
 
 // middle returns a position in [lo, hi), half-way.

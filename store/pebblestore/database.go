@@ -33,8 +33,8 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		EventListener:               s.health.listener(),
 	}
 	if s.opts.inMemory() {
-		o.MemTableSize = 8 << 20
-		o.FlushDelayDeleteRange = time.Second
+		o.MemTableSize = 2 << 20 // the log is elsewhere
+		o.CacheSize = 2 << 20
 	}
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 32 << 10

@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -60,4 +61,13 @@ func (*boundOp) publish(*Store) {}
 func (*boundOp) stage(c *committer) {
 	c.marks.bound, c.owners.bound, c.leaders.bound, c.heads.bound = 1, 1, 1, 1
 	c.s.topics.bound = 2
+}
+
+// Describe tells where the memory is.
+func (s *Store) Describe() string {
+	used := int64(0)
+	if s.memory != nil {
+		used = int64(s.memory.arena.used)
+	}
+	return fmt.Sprintf("pieces %d MiB\n%s", used>>20, s.db.Metrics())
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/turnlane/turnlane/store"
 )
 
-// A topic's log is cut into blocks of at most this many entries and (but for the last one) bytes. A
-// block has a small record of its own, so that a trim counts what it removes, and a search by time
+// A topic's log is cut into blocks of at most this many entries and bytes, or one larger entry. A block has a small record of its own, so that a trim counts what it removes, and a search by time
 // finds its place, without reading the log.
 const (
 	blockEntries = 512
@@ -117,5 +116,3 @@ func (b *block) add(p event.Position, bytes int, storedAt int64) {
 	b.bytes += uint64(bytes)
 	b.newest = max(b.newest, storedAt)
 }
-
-func (b *block) full() bool { return b.entries >= blockEntries || b.bytes >= blockBytes }

@@ -66,7 +66,7 @@ type Options struct {
 	// Elapsed gives the time that has passed since some start, by a clock that never steps. Sessions
 	// expire by it. Default the monotonic clock.
 	Elapsed func() time.Duration
-	// FS is the file system of the database. Default the operating system's, or memory without a Dir.
+	// FS is the file system of Dir. Default the operating system's; without effect in memory.
 	FS vfs.FS
 	// Logger is told of trouble, and on level Debug of what Pebble does. Default: discard.
 	Logger *slog.Logger

@@ -60,50 +60,38 @@ func (s *Store) readLog(ctx context.Context, t *topic, after event.Position, lim
 	if was.id == 0 || !after.Less(last) {
 		return page, true, nil // readTail knows the answer
 	}
-	iter, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{
-		LowerBound: entryKey(spaceEntry, was.id, after.Next()),
-		UpperBound: endKey(spaceEntry, was.id, last),
-	})
+	log, err := s.entries(ctx, was.id)
 	if err != nil {
-		return page, false, s.readError(err)
+		return page, false, err
 	}
-	defer func() {
-		if e := iter.Close(); e != nil && err == nil {
-			err = s.readError(e)
+	p := pager{limit: limit, mean: meanBytes(was.bounds)}
+	page.From, page.To = after, last
+	err = log.scan(after.Next(), last, func(pos event.Position, record []byte) (bool, error) {
+		if !p.add(pos, record) {
+			page.To = p.entries[len(p.entries)-1].Pos
+			return false, nil
 		}
-	}()
-	// Bounds come after the iterator: what it misses was taken away before, and they say so.
+		if len(p.entries)%checkEvery == 0 && ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		return true, nil
+	})
+	if e := log.close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return page, false, err
+	}
+	// The bounds come after the entries: what was missed was taken away before, and they say so. What
+	// was met but is removed now is left out, so that the bounds are right about it too.
 	now := t.see()
 	if now.id != was.id {
 		return page, true, nil
 	}
+	for len(p.entries) > 0 && !now.bounds.Removed.Less(p.entries[0].Pos) {
+		p.entries = p.entries[1:]
+	}
 	page.Bounds = now.bounds
-	page.From, page.To = after, last
-
-	p := pager{limit: limit, mean: meanBytes(now.bounds)}
-	for ok := iter.First(); ok; ok = iter.Next() {
-		pos, fits := keyPosition(iter.Key())
-		if !fits {
-			return page, false, corrupt(errGarbled, "an entry's key %x", iter.Key())
-		}
-		if !now.bounds.Removed.Less(pos) {
-			continue
-		}
-		value, err := iter.ValueAndErr()
-		if err != nil {
-			return page, false, s.readError(err)
-		}
-		if !p.add(pos, value) {
-			page.To = p.entries[len(p.entries)-1].Pos
-			break
-		}
-		if len(p.entries)%checkEvery == 0 && ctx.Err() != nil {
-			return page, false, context.Cause(ctx)
-		}
-	}
-	if err := iter.Error(); err != nil {
-		return page, false, s.readError(err)
-	}
 	page.Entries, page.Examined = p.entries, len(p.entries)
 	return page, false, nil
 }

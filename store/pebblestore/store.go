@@ -24,7 +24,7 @@ type Store struct {
 	opts   Options
 	db     *pebble.DB
 	lock   *pebble.Lock
-	memory *memoryFS // of a store in memory, else nil
+	memory *memoryLog // of a store in memory, else nil
 	logger *slog.Logger
 
 	queue    queue
@@ -88,10 +88,8 @@ func (s *Store) openDatabase() (c counters, err error) {
 	dir := s.opts.Dir
 	if s.opts.inMemory() {
 		dir = "memory"
-		if s.opts.FS == nil {
-			s.memory = newMemoryFS()
-			s.opts.FS = s.memory
-		}
+		s.memory = newMemoryLog()
+		s.opts.FS = vfs.NewMem()
 	} else if s.opts.FS == nil {
 		s.opts.FS = vfs.Default
 	}
@@ -257,7 +255,11 @@ func (s *Store) Close() error {
 	if !s.opts.inMemory() && s.opts.Fsync != Always {
 		err = s.db.LogData(nil, pebble.Sync)
 	}
-	return errors.Join(err, s.db.Close(), s.lock.Close())
+	err = errors.Join(err, s.db.Close(), s.lock.Close())
+	if s.memory != nil {
+		s.memory.release()
+	}
+	return err
 }
 
 // syncLoop makes what was written durable every FsyncInterval.

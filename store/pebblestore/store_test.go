@@ -11,6 +11,8 @@ import (
 	"github.com/turnlane/turnlane/store/pebblestore"
 )
 
+var ctxBackground = context.Background()
+
 func record(at time.Time, body string) event.Record {
 	r := make([]byte, 13, 13+len(body))
 	r[0] = 1

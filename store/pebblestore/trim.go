@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/store"
 )
@@ -72,13 +70,7 @@ func (c *committer) trim(t *topic, limit store.TrimLimit) (store.Trimmed, error)
 	c.s.tails.shrank(freed)
 
 	m := &t.c
-	c.deleteRange(entryKey(spaceEntry, m.id, m.first), endKey(spaceEntry, m.id, p.cut))
-	if p.blocks > 0 {
-		c.deleteRange(entryKey(spaceBlock, m.id, m.first), endKey(spaceBlock, m.id, p.blockCut))
-	}
-	if p.shortened {
-		c.set(entryKey(spaceBlock, m.id, p.shortEnd), p.short.encode())
-	}
+	c.cutEntries(m, &p)
 	m.open = p.open
 	m.removed = p.cut
 	m.first = p.next
@@ -86,7 +78,6 @@ func (c *committer) trim(t *topic, limit store.TrimLimit) (store.Trimmed, error)
 	m.bytes -= min(m.bytes, p.bytes)
 	c.touch(t)
 	c.shrank(t, p.bytes)
-	c.trimmed += p.bytes
 	return store.Trimmed{Entries: p.entries, Bytes: p.bytes, Removed: p.cut}, nil
 }
 
@@ -106,8 +97,7 @@ type trimPlan struct {
 
 // trimmer walks the log from its start for as long as a limit asks for it.
 type trimmer struct {
-	c       *committer
-	iter    *pebble.Iterator
+	log     entryReader
 	view    view
 	limit   store.TrimLimit
 	before  int64 // the limit's StoredBefore
@@ -118,17 +108,17 @@ type trimmer struct {
 }
 
 func (c *committer) planTrim(v view, openBlock block, limit store.TrimLimit) (plan trimPlan, err error) {
-	iter, err := c.s.db.NewIter(nil)
+	log, err := c.s.entries(context.Background(), v.id)
 	if err != nil {
-		return plan, c.s.readError(err)
+		return plan, err
 	}
 	defer func() {
-		if e := iter.Close(); e != nil && err == nil {
-			err = c.s.readError(e)
+		if e := log.close(); e != nil && err == nil {
+			err = e
 		}
 	}()
 	w := &trimmer{
-		c: c, iter: iter, view: v, limit: limit,
+		log: log, view: v, limit: limit,
 		byTime: !limit.StoredBefore.IsZero(), byBytes: limit.MaxBytes > 0,
 		left: v.bounds.Bytes,
 		plan: trimPlan{open: openBlock},
@@ -136,24 +126,19 @@ func (c *committer) planTrim(v view, openBlock block, limit store.TrimLimit) (pl
 	if w.byTime {
 		w.before = unixNano(limit.StoredBefore)
 	}
-	lower, upper := topicSpan(spaceBlock, v.id)
-	for {
-		iter.SetBounds(lower, upper)
-		if !iter.First() {
-			if err := iter.Error(); err != nil {
-				return plan, c.s.readError(err)
-			}
-			break
-		}
-		end, b, err := c.s.readBlock(iter)
+	for from := v.bounds.First; ; {
+		end, b, ok, err := log.block(from)
 		if err != nil {
 			return plan, err
+		}
+		if !ok {
+			break
 		}
 		whole, err := w.block(end, b)
 		if err != nil || !whole {
 			return w.plan, err
 		}
-		lower = endKey(spaceBlock, v.id, end)
+		from = end.Next()
 	}
 	err = w.openBlock()
 	return w.plan, err
@@ -206,30 +191,19 @@ func (w *trimmer) openBlock() error {
 // entries removes entries in [first, end] for as long as a limit asks for it, and subtracts them from
 // the block. If one is kept it is the plan's next.
 func (w *trimmer) entries(first, end event.Position, b *block) (kept bool, err error) {
-	w.iter.SetBounds(entryKey(spaceEntry, w.view.id, first), endKey(spaceEntry, w.view.id, end))
-	for ok := w.iter.First(); ok; ok = w.iter.Next() {
-		pos, fits := keyPosition(w.iter.Key())
-		if !fits {
-			return true, corrupt(errGarbled, "an entry's key %x", w.iter.Key())
+	err = w.log.scan(first, end, func(p event.Position, record []byte) (bool, error) {
+		asked := !w.limit.UpTo.Less(p) || w.byTime && storedAt(record) < w.before || w.byBytes && w.left > w.limit.MaxBytes
+		if !asked || w.view.bounds.Last.Less(p) {
+			w.plan.next, kept = p, true
+			return false, nil
 		}
-		value, err := w.iter.ValueAndErr()
-		if err != nil {
-			return true, w.c.s.readError(err)
-		}
-		asked := !w.limit.UpTo.Less(pos) || w.byTime && storedAt(value) < w.before || w.byBytes && w.left > w.limit.MaxBytes
-		if !asked || w.view.bounds.Last.Less(pos) {
-			w.plan.next = pos
-			return true, nil
-		}
-		size := uint64(len(value) + entryOverhead)
-		w.remove(pos, 1, size)
+		size := uint64(len(record) + entryOverhead)
+		w.remove(p, 1, size)
 		b.entries -= min(b.entries, 1)
 		b.bytes -= min(b.bytes, size)
-	}
-	if err := w.iter.Error(); err != nil {
-		return true, w.c.s.readError(err)
-	}
-	return false, nil
+		return true, nil
+	})
+	return kept, err
 }
 
 func (w *trimmer) remove(upTo event.Position, entries, bytes uint64) {
@@ -288,11 +262,10 @@ func (op *deleteOp) stage(c *committer) {
 	t.mu.Unlock()
 	c.s.tails.shrank(freed)
 
-	for _, space := range []byte{spaceEntry, spaceBlock, spaceToken, spaceTurn} {
-		c.deleteRange(topicSpan(space, m.id))
-	}
+	c.dropEntries(m)
+	c.deleteRange(topicSpan(spaceToken, m.id))
+	c.deleteRange(topicSpan(spaceTurn, m.id))
 	c.shrank(t, m.bytes)
-	c.trimmed += m.bytes
 	t.c = meta{last: m.last}
 	c.touch(t)
 }
