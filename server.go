@@ -258,7 +258,12 @@ func (p *process) awaitSession(ctx context.Context) bool {
 // within closeLimit.
 func (p *process) serve(ctx context.Context, grpcListener, httpListener net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.grpc.Serve(grpcListener) })
+	group.Go(func() error {
+		if err := p.grpc.Serve(grpcListener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil // stopped before it began
+	})
 	group.Go(func() error {
 		if err := p.http.Serve(httpListener); !errors.Is(err, http.ErrServerClosed) {
 			return err
