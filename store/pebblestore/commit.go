@@ -51,6 +51,9 @@ type committer struct {
 	logBytes uint64            // of all topics, in memory
 	sizes    map[string]uint64 // bytes of each topic, in memory
 	trimmed  uint64            // bytes deleted since the last flush
+	cuts     []cut             // large ranges deleted since the last flush
+
+	compactions sync.WaitGroup
 
 	groups chan *group // to the syncer; nil when nothing is synced
 }
@@ -100,6 +103,7 @@ func (c *committer) run() {
 		close(c.groups)
 	}
 	syncer.Wait()
+	c.compactions.Wait()
 	c.group.batch.Close()
 }
 

@@ -122,14 +122,15 @@ func (c *committer) cutEntries(m *meta, p *trimPlan) {
 		c.s.memory.cut(m.id, p)
 		return
 	}
-	c.deleteRange(entryKey(spaceEntry, m.id, m.first), endKey(spaceEntry, m.id, p.cut))
+	lower, upper := entryKey(spaceEntry, m.id, m.first), endKey(spaceEntry, m.id, p.cut)
+	c.deleteRange(lower, upper)
 	if p.blocks > 0 {
 		c.deleteRange(entryKey(spaceBlock, m.id, m.first), endKey(spaceBlock, m.id, p.blockCut))
 	}
 	if p.shortened {
 		c.set(entryKey(spaceBlock, m.id, p.shortEnd), p.short.encode())
 	}
-	c.trimmed += p.bytes
+	c.cleared(p.bytes, lower, upper)
 }
 
 // dropEntries removes all entries of a deleted incarnation.
@@ -138,9 +139,10 @@ func (c *committer) dropEntries(m *meta) {
 		c.s.memory.drop(m.id)
 		return
 	}
-	c.deleteRange(topicSpan(spaceEntry, m.id))
+	lower, upper := topicSpan(spaceEntry, m.id)
+	c.deleteRange(lower, upper)
 	c.deleteRange(topicSpan(spaceBlock, m.id))
-	c.trimmed += m.bytes
+	c.cleared(m.bytes, lower, upper)
 }
 
 // search returns the index of the first segment that ends at p or after.

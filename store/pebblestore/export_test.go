@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -70,4 +71,67 @@ func (s *Store) Describe() string {
 		used = int64(s.memory.arena.used)
 	}
 	return fmt.Sprintf("pieces %d MiB\n%s", used>>20, s.db.Metrics())
+}
+
+func (s *Store) SetLayout(version uint64) error {
+	w := newWriter(4)
+	w.uint(version)
+	return s.db.Set(formatKey, w.seal(), pebble.Sync)
+}
+
+func (s *Store) Flush() { s.db.Flush() }
+
+// LookAtDisk looks at the free space now.
+func (s *Store) LookAtDisk() { s.submit(context.Background(), &lookOp{}) }
+
+type lookOp struct{ ticket }
+
+func (*lookOp) grows() bool        { return false }
+func (*lookOp) publish(*Store)     {}
+func (*lookOp) stage(c *committer) { c.s.space.look(time.Now()) }
+
+// AwaitCompactions returns when the space of large trims is free.
+func (s *Store) AwaitCompactions() { s.submit(context.Background(), &awaitOp{}) }
+
+type awaitOp struct{ ticket }
+
+func (*awaitOp) grows() bool        { return false }
+func (*awaitOp) publish(*Store)     {}
+func (*awaitOp) stage(c *committer) { c.compactions.Wait() }
+
+// Stall keeps the committer busy until the returned function is called.
+func (s *Store) Stall() (release func()) {
+	op := &stallOp{begun: make(chan struct{}), end: make(chan struct{})}
+	done := make(chan struct{})
+	go func() { s.submit(context.Background(), op); close(done) }()
+	<-op.begun
+	return func() { close(op.end); <-done; s.Check(context.Background()) }
+}
+
+type stallOp struct {
+	ticket
+	begun, end chan struct{}
+}
+
+func (*stallOp) grows() bool         { return false }
+func (*stallOp) publish(*Store)      {}
+func (op *stallOp) stage(*committer) { close(op.begun); <-op.end }
+
+// Queued is how many operations wait for the committer.
+func (s *Store) Queued() int {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return len(s.queue.ops)
+}
+
+// TableBytes is the size of the database's tables, without those about to be deleted.
+func (s *Store) TableBytes() int64 {
+	total := s.db.Metrics().Total()
+	return total.AggregateSize()
+}
+
+// Abandon closes the database of a store that failed, whatever it says.
+func (s *Store) Abandon() {
+	defer func() { recover() }()
+	s.db.Close()
 }

@@ -62,10 +62,8 @@ func (x *session) extend(ss *sessions, info store.SessionInfo, ttl time.Duration
 }
 
 func (s *Store) sessionCall(ctx context.Context) error {
-	select {
-	case <-s.stopping:
+	if s.work.Err() != nil {
 		return store.ErrClosed
-	default:
 	}
 	if err := s.health.fatal(); err != nil {
 		return err

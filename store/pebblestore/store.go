@@ -38,10 +38,12 @@ type Store struct {
 	health   health
 
 	// life is held for reading by whoever uses the database, and for writing by Close.
-	life     sync.RWMutex
-	closed   atomic.Bool
-	stopping chan struct{} // closed when Close begins
-	tasks    sync.WaitGroup
+	life   sync.RWMutex
+	closed atomic.Bool
+	tasks  sync.WaitGroup
+	// work ends when Close begins: what need not be finished stops.
+	work     context.Context
+	stopWork context.CancelFunc
 }
 
 var _ store.Store = (*Store)(nil)
@@ -54,10 +56,11 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store options: %w", err)
 	}
-	s := &Store{opts: opts, logger: opts.Logger, stopping: make(chan struct{})}
+	s := &Store{opts: opts, logger: opts.Logger}
+	s.work, s.stopWork = context.WithCancel(context.Background())
 	s.health.onFatal = opts.OnFatal
 	s.health.logger = opts.Logger
-	s.health.stopped = s.stopping
+	s.health.stopped = s.work.Done()
 	s.sessions.init(opts.Clock, opts.Elapsed)
 	s.topics.init()
 	s.hub.init()
@@ -65,6 +68,7 @@ func Open(opts Options) (*Store, error) {
 
 	counters, err := s.openDatabase()
 	if err != nil {
+		s.stopWork()
 		return nil, fmt.Errorf("open store %s: %w", s.place(), err)
 	}
 	s.space.init(s.opts.FS, opts.Dir, opts.FreeSpaceFloor, opts.inMemory())
@@ -240,7 +244,7 @@ func (s *Store) Close() error {
 	if !s.queue.close() {
 		return nil
 	}
-	close(s.stopping)
+	s.stopWork()
 	s.tasks.Wait()
 	s.hub.closeAll()
 	s.watches.closeAll()
@@ -269,7 +273,7 @@ func (s *Store) syncLoop() {
 	var done uint64
 	for {
 		select {
-		case <-s.stopping:
+		case <-s.work.Done():
 			return
 		case <-ticker.C:
 		}

@@ -213,18 +213,51 @@ func (w *trimmer) remove(upTo event.Position, entries, bytes uint64) {
 	w.left -= min(w.left, bytes)
 }
 
+// cut is a range of keys that a large trim emptied.
+type cut struct{ lower, upper []byte }
+
+// cleared counts what was deleted. After a large deletion its range is compacted too: a table that it
+// covers only in part would stay otherwise, until something is written next to it.
+func (c *committer) cleared(bytes uint64, lower, upper []byte) {
+	c.trimmed += bytes
+	if bytes >= flushTrimmedBytes {
+		c.cuts = append(c.cuts, cut{lower, upper})
+	}
+}
+
 // flushTrimmed makes the database give space back, once it is worth it.
 func (c *committer) flushTrimmed() {
 	if c.trimmed < flushTrimmedBytes || c.s.health.fatal() != nil {
 		return
 	}
-	c.trimmed = 0
-	err := c.s.guard(func() error {
-		_, err := c.s.db.AsyncFlush()
+	cuts := c.cuts
+	c.trimmed, c.cuts = 0, nil
+	var flushed <-chan struct{}
+	err := c.s.guard(func() (err error) {
+		flushed, err = c.s.db.AsyncFlush()
 		return err
 	})
 	if err != nil {
 		c.s.health.die(fmt.Errorf("flush after a trim: %w", err))
+	} else if len(cuts) > 0 {
+		c.compactions.Go(func() { c.s.compact(flushed, cuts) })
+	}
+}
+
+// compact rewrites what is left of emptied ranges. It ends early when the store is closed.
+func (s *Store) compact(flushed <-chan struct{}, cuts []cut) {
+	select {
+	case <-flushed:
+	case <-s.work.Done():
+		return
+	}
+	for _, x := range cuts {
+		if err := s.db.Compact(s.work, x.lower, x.upper, false); err != nil {
+			if s.work.Err() == nil {
+				s.logger.Warn("the space of a trim is not free yet", "error", err)
+			}
+			return
+		}
 	}
 }
 
