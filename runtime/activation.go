@@ -31,6 +31,8 @@ type activation struct {
 	// ended says that the activation must go: it was stopped, or refused by the store, or its handler
 	// is stuck.
 	ended atomic.Bool
+	// wasRefused says that the store refused a write.
+	wasRefused atomic.Bool
 	// lost says that a handler was given up, and may still run.
 	lost atomic.Bool
 
@@ -250,7 +252,7 @@ func (a *activation) tellDrainedLocked() {
 
 // refused ends an activation whose write the store has refused: somebody else owns the worker, or will.
 func (a *activation) refused(why error) {
-	if a.ended.Swap(true) {
+	if a.wasRefused.Swap(true) {
 		return
 	}
 	a.r.log.Error("worker given up: a write of it was refused", "worker", a.worker.ID, "token", a.owner.Token, "error", why)

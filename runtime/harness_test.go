@@ -164,7 +164,8 @@ func (g *rig) run(pod string) *process {
 	}
 	p.hub = fanout.New(fanout.Config{Upstream: p.faults})
 	c := Config{Store: p.faults, Hub: p.hub, Session: p.keeper, Types: g.types, Pod: pod,
-		Publisher: publisher{p.faults}, CursorFlushInterval: 5 * time.Millisecond}
+		Publisher: publisher{p.faults}, CursorFlushInterval: 5 * time.Millisecond,
+		DrainTimeout: time.Second}
 	if os.Getenv("TURNLANE_TEST_LOG") != "" {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

@@ -146,7 +146,11 @@ func (o *outbox) append(topic string, out []outgoing) {
 		if len(out) == 0 {
 			return
 		}
-		fates, err := o.r.cfg.Store.Append(o.r.ctx, topic, batches)
+		var fates []store.Appended
+		err := store.ErrSessionExpired // the clock says so, and the activations are about to be dropped
+		if _, ok := o.r.cfg.Session.Current(); ok {
+			fates, err = o.r.cfg.Store.Append(o.r.ctx, topic, batches)
+		}
 		if err == nil {
 			for i := range out {
 				o.bytes.Add(-int64(out[i].bytes))

@@ -23,10 +23,11 @@ type place struct {
 	busy    bool // queued, or being settled
 	again   bool // something changed meanwhile
 	failed  *store.Start
-	fails   int         // starts that did not succeed, in a row
-	retryAt time.Time   // no start before it
-	carry   []failure   // of an activation that is to be replaced
-	timer   *time.Timer // for retryAt
+	fails   int                // starts that did not succeed, in a row
+	retryAt time.Time          // no start before it
+	carry   []failure          // of an activation that is to be replaced
+	timer   *time.Timer        // for retryAt
+	abort   context.CancelFunc // ends the start under way; nil if there is none
 }
 
 // failure is what is known of an event that failed, kept from one activation to the one in its place.
@@ -98,7 +99,7 @@ func (r *Runtime) watch(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if len(keys) > 128 {
+		if len(keys) > 64 && len(keys) > r.placed()/8 { // cheaper than one by one
 			err = r.readPlaces(ctx, id)
 		} else {
 			for _, key := range keys {
@@ -124,7 +125,7 @@ func (r *Runtime) readPlace(ctx context.Context, id, key string) error {
 	case err != nil:
 		return err
 	}
-	r.placed(id, item)
+	r.take(id, item)
 	return nil
 }
 
@@ -139,7 +140,7 @@ func (r *Runtime) readPlaces(ctx context.Context, id string) error {
 		}
 		for _, item := range items {
 			after = item.Key
-			if worker := r.placed(id, item); worker != "" {
+			if worker := r.take(id, item); worker != "" {
 				seen[worker] = true
 			}
 		}
@@ -161,8 +162,14 @@ func (r *Runtime) readPlaces(ctx context.Context, id string) error {
 	return nil
 }
 
-// placed takes note of one placement, and returns the worker that it is for.
-func (r *Runtime) placed(id string, item store.Item) string {
+func (r *Runtime) placed() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.places)
+}
+
+// take takes note of one placement, and returns the worker that it is for.
+func (r *Runtime) take(id string, item store.Item) string {
 	_, worker, ok := catalog.SplitPlace(item.Key)
 	if !ok {
 		return ""
@@ -191,6 +198,9 @@ func (r *Runtime) want(session, worker string, start *store.Start) {
 	p.session = session
 	if p.want == nil || start == nil || *p.want != *start {
 		p.want, p.failed, p.fails, p.retryAt = start, nil, 0, time.Time{}
+		if p.abort != nil {
+			p.abort()
+		}
 	}
 	r.kickLocked(p)
 }
@@ -263,6 +273,10 @@ func (r *Runtime) settle(p *place) {
 			carry := r.stop(current, want)
 			r.mu.Lock()
 			p.current, p.carry = nil, carry
+			if current.wasRefused.Load() { // it may be again, at once
+				p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
+				p.fails++
+			}
 			r.mu.Unlock()
 			continue
 		case current == nil && want != nil && (p.failed == nil || *p.failed != *want):
@@ -278,9 +292,13 @@ func (r *Runtime) settle(p *place) {
 			}
 			session, carry := p.session, p.carry
 			p.carry = nil
+			ctx, abort := context.WithCancel(r.starting)
+			p.abort = abort
 			r.mu.Unlock()
-			a, err := r.start(session, p, *want, carry)
+			a, err := r.start(ctx, session, p, *want, carry)
+			abort()
 			r.mu.Lock()
+			p.abort = nil
 			r.startedLocked(p, *want, a, err, carry)
 			r.mu.Unlock()
 			continue
@@ -305,7 +323,7 @@ func (r *Runtime) settle(p *place) {
 func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error, carry []failure) {
 	switch {
 	case err == nil:
-		p.current, p.fails, p.retryAt = a, 0, time.Time{}
+		p.current, p.retryAt = a, time.Time{}
 	case errors.Is(err, errFailed):
 		p.failed = &want
 	case errors.Is(err, errNotWanted):

@@ -142,7 +142,8 @@ type Runtime struct {
 	draining atomic.Bool
 	ctx      context.Context // of the work in hand: it ends after the drain
 	cancel   context.CancelFunc
-	quiet    chan struct{} // closed when there is no place left while draining
+	starting context.Context // of activations that start: it ends before the drain
+	quiet    chan struct{}   // closed when there is no place left while draining
 
 	mu     sync.Mutex
 	places map[string]*place // by worker
@@ -165,6 +166,7 @@ func New(c Config) (*Runtime, error) {
 	}
 	r := &Runtime{
 		cfg:    c,
+		engine: engine.New(engine.Config{Logger: c.Logger}),
 		log:    c.Logger,
 		budget: inbox.NewBudget(c.LaneBudget),
 		slots:  make(chan struct{}, c.Starts),
@@ -197,7 +199,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	r.ctx, r.cancel = work, cancel
-	r.engine = engine.New(engine.Config{Logger: r.log})
+	starting, endStarts := context.WithCancel(work)
+	defer endStarts()
+	r.starting = starting
 	defer r.engine.Close()
 	unregister, err := r.meters.register(r)
 	if err != nil {
@@ -216,7 +220,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 
 	r.follow(ctx)
 
+	r.cfg.Session.Update(func(i *store.SessionInfo) { i.Draining = true })
 	r.draining.Store(true)
+	endStarts()
 	r.drain()
 	settled()
 	stop()
@@ -238,12 +244,9 @@ type Stats struct {
 
 // Stats returns the runtime's counts.
 func (r *Runtime) Stats() Stats {
-	s := Stats{Workers: r.Workers(), LaneBytes: r.budget.Used(), OutboxBytes: r.outbox.bytes.Load()}
-	if r.engine != nil {
-		e := r.engine.Stats()
-		s.Turns, s.Leaked = e.Running, e.Leaked
-	}
-	return s
+	e := r.engine.Stats()
+	return Stats{Workers: r.Workers(), Turns: e.Running, Leaked: e.Leaked,
+		LaneBytes: r.budget.Used(), OutboxBytes: r.outbox.bytes.Load()}
 }
 
 // Workers returns how many workers are hosted.

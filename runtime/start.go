@@ -36,8 +36,7 @@ var (
 )
 
 // start makes an activation. An error that is neither errFailed nor errNotWanted is worth another try.
-func (r *Runtime) start(session string, p *place, want store.Start, carry []failure) (*activation, error) {
-	ctx := r.ctx
+func (r *Runtime) start(ctx context.Context, session string, p *place, want store.Start, carry []failure) (*activation, error) {
 	rec, err := r.record(ctx, p.worker, want)
 	if err != nil {
 		return nil, err
@@ -46,10 +45,13 @@ func (r *Runtime) start(session string, p *place, want store.Start, carry []fail
 	if err != nil {
 		return nil, fmt.Errorf("acquire the worker's lease: %w", err)
 	}
-	a, err := r.activate(ctx, rec, owner, want, p, carry)
-	if err != nil && !errors.Is(err, errFailed) {
-		// The lease is kept: the next try takes it again, with another token.
-		return nil, err
+	a, err := r.activate(ctx, rec, owner, want, carry)
+	if err != nil && !errors.Is(err, errFailed) && ctx.Err() != nil {
+		// It is not wanted here any more. Otherwise the lease is kept, and the next try takes it again.
+		owner.State = stateStopped
+		if err := r.cfg.Store.Release(r.ctx, owner); err != nil && !refusal(err) {
+			r.log.Warn("lease not given up; it ends with the process's session", "worker", p.worker, "error", err)
+		}
 	}
 	return a, err
 }
@@ -75,7 +77,7 @@ func (r *Runtime) record(ctx context.Context, worker string, want store.Start) (
 	return rec, nil
 }
 
-func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner store.Owner, want store.Start, p *place, carry []failure) (*activation, error) {
+func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner store.Owner, want store.Start, carry []failure) (*activation, error) {
 	data, err := r.cfg.Store.Load(ctx, rec.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("load the worker's cursors: %w", err)
@@ -86,6 +88,10 @@ func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner
 	}
 	a := r.newActivation(rec, owner, want, starts, carry)
 	if err := r.makeHandler(ctx, a); err != nil {
+		if ctx.Err() != nil {
+			r.stopHandler(a)
+			return nil, err // it was told to end
+		}
 		r.log.Error("worker failed to start; it needs a person", "worker", a.worker.ID, "type", a.worker.Type, "error", clean(err.Error()))
 		return nil, r.reportFailed(ctx, a, starts, err)
 	}
@@ -174,7 +180,7 @@ func (r *Runtime) makeHandler(ctx context.Context, a *activation) error {
 	var h actor.Handler
 	call := func(what string, f func(context.Context) error) error {
 		var res engine.Result
-		r.unslotted(func() { res = r.engine.Call(ctx, a.policy.timeout, a.policy.grace, f) })
+		r.unslotted(func() { res = r.engine.Call(ctx, a.policy.timeout, min(a.policy.grace, r.cfg.DrainTimeout), f) })
 		if res.Kind == engine.Stuck {
 			r.meterStuck(a)
 		}
@@ -203,13 +209,16 @@ func (r *Runtime) makeHandler(ctx context.Context, a *activation) error {
 	return nil
 }
 
-// stopHandler runs the handler's Stop, guarded like turns. Its failure is logged.
+// stopHandler runs the handler's Stop, guarded like turns. Its failure is logged. The caller has a slot.
 func (r *Runtime) stopHandler(a *activation) {
 	s, ok := a.handler.(actor.Stopper)
 	if !ok {
 		return
 	}
-	res := r.engine.Call(context.WithoutCancel(r.ctx), min(a.policy.timeout, r.cfg.DrainTimeout), min(a.policy.grace, r.cfg.DrainTimeout), s.Stop)
+	var res engine.Result
+	r.unslotted(func() {
+		res = r.engine.Call(context.WithoutCancel(r.ctx), min(a.policy.timeout, r.cfg.DrainTimeout), min(a.policy.grace, r.cfg.DrainTimeout), s.Stop)
+	})
 	if res.Kind == engine.Stuck {
 		r.meterStuck(a)
 	}

@@ -23,16 +23,15 @@ func (r *Runtime) stop(a *activation, want *store.Start) []failure {
 	a.stopTimersLocked()
 	a.mu.Unlock()
 	a.ended.Store(true)
-	r.unslotted(func() {
-		r.finishTurn(a)
-		if a.isFrozen() {
-			return
-		}
+	if _, turning := a.cell.Turning(); turning {
+		r.unslotted(func() { r.finishTurn(a) })
+	}
+	if !a.isFrozen() {
 		if !a.lost.Load() { // else the handler still runs
 			r.stopHandler(a)
 		}
 		r.settleStopped(a, want)
-	})
+	}
 	var carry []failure
 	a.mu.Lock()
 	if want != nil && *want == a.start {
@@ -73,7 +72,11 @@ func (r *Runtime) finishTurn(a *activation) {
 func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	limit, cancel := context.WithTimeout(r.ctx, r.cfg.DrainTimeout)
 	defer cancel()
-	if err := a.waitStored(limit); err != nil {
+	var err error
+	if a.outboxBusy() {
+		r.unslotted(func() { err = a.waitStored(limit) })
+	}
+	if err != nil {
 		r.log.Error("worker stopped with outputs that are not stored; their events will be repeated", "worker", a.worker.ID)
 	}
 	if a.isFrozen() {
@@ -116,6 +119,12 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 			return
 		}
 	}
+}
+
+func (a *activation) outboxBusy() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.outTurns > 0
 }
 
 func (a *activation) allLanes() []int32 {

@@ -195,7 +195,7 @@ func TestStartFailuresAreReportedAndNotTriedAgain(t *testing.T) {
 			var tries atomic.Int64
 			g.types["bad"] = func(w *actor.Worker) (actor.Handler, error) { tries.Add(1); return c.factory(w) }
 			p := g.run("pod-1")
-			w := worker{id: "w", typ: "bad", topics: []string{"in"}, timeout: 20 * time.Millisecond, grace: time.Second}
+			w := worker{id: "w", typ: "bad", topics: []string{"in"}, timeout: 300 * time.Millisecond, grace: time.Second}
 			p.place(w)
 			g.eventually("FAILED", func() bool { o := g.owner("w"); return o.State == stateFailed && !o.Live })
 			if o := g.owner("w"); !strings.Contains(o.Reason, c.reason) {
@@ -248,7 +248,8 @@ func TestAfterACrashNothingIsLostAndOutputsAreThereOnce(t *testing.T) {
 	g := newRig(t)
 	const n = 400
 	var first, second seen
-	die := make(chan struct{})
+	die, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
 	var one *process
 	g.handle("copy", func(_ context.Context, turn *actor.Turn) error {
 		to := &second
@@ -256,6 +257,7 @@ func TestAfterACrashNothingIsLostAndOutputsAreThereOnce(t *testing.T) {
 			to = &first
 			if first.len() == n/2 {
 				close(die)
+				<-release
 			}
 		}
 		mark := ""

@@ -106,11 +106,10 @@ func (a *activation) finish(t *turn, outputs []actor.Output, now time.Time) {
 func (a *activation) failed(t *turn, kind engine.Kind, outcome actor.Outcome, err error, now time.Time) {
 	attempts := uint32(t.Turn.Attempt())
 	giveUp := outcome == actor.OutcomePermanent || attempts >= a.policy.maxAttempts
-	level := a.r.log.Warn
 	if giveUp {
 		a.exhausted(t, outcome, err)
 	} else {
-		level("attempt failed", "worker", a.worker.ID, "type", a.worker.Type, "topic", t.Turn.Topic(),
+		a.r.log.Info("attempt failed", "worker", a.worker.ID, "type", a.worker.Type, "topic", t.Turn.Topic(),
 			"position", t.item.Entry.Pos, "attempt", attempts, "max_attempts", a.policy.maxAttempts,
 			"outcome", outcome.String(), "error", clean(err.Error()))
 	}
