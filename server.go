@@ -148,12 +148,17 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 		return nil, err
 	}
 	log, meter := s.cfg.Logger, p.metrics.Meter()
-	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout")})
+	feeds, err := gateway.NewFeedMeter(meter)
+	if err != nil {
+		return nil, err
+	}
+	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: feeds.Hooks()})
+	feeds.Watch(p.hub)
 	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Logger: log.With("role", "gateway"), Meter: meter}); err != nil {
 		return nil, err
 	}
 
-	types := builtin.Types(p.gateway)
+	types := builtin.Types(p.gateway.ForHandlers())
 	maps.Copy(types, s.handlers)
 	if p.session, err = session.New(session.Config{Leases: db, Logger: log, Info: store.SessionInfo{
 		Pod: s.cfg.Pod, Addr: s.cfg.GRPCAddr, Version: Version,
@@ -195,7 +200,10 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	mux.Handle("/livez", gateway.Livez())
 	mux.Handle("/readyz", gateway.Readyz(append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})...))
 	mux.Handle("/", services)
-	p.http = &http.Server{Handler: mux, ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // streams both ways need it
+	p.http = &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit}
 	return p, nil
 }
 
