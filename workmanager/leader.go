@@ -55,8 +55,7 @@ type leader struct {
 	since    time.Time // when adopting, records that changed after it are news
 	stale    map[string]bool
 
-	looked                          time.Time // at the sessions
-	nextPoll, nextSweep, nextResync time.Time
+	nextPoll, nextLook, nextSweep, nextResync time.Time
 }
 
 // lead takes part in leading until ctx ends.
@@ -155,7 +154,8 @@ func (l *leader) term(ctx context.Context) error {
 		if err := l.cycle(ctx, keys); err != nil {
 			return err
 		}
-		timer.Reset(l.agenda.wait(time.Now(), l.cfg.Poll))
+		now := time.Now()
+		timer.Reset(max(l.agenda.wait(now, l.cfg.Poll), l.nextLook.Sub(now)))
 	}
 }
 
@@ -263,7 +263,6 @@ func (l *leader) poll(ctx context.Context) error {
 		return fmt.Errorf("read the sessions: %w", err)
 	}
 	l.sessions(live)
-	l.looked = time.Now()
 	return nil
 }
 
@@ -468,7 +467,7 @@ func (l *leader) see(e *entry, seen observation, anew bool) {
 		return
 	}
 	l.notices.add(lifecycle.TypeState, e.data())
-	level := l.log.Info
+	level := l.log.Debug // there may be a hundred thousand of them, and they are published
 	if seen.state == failed {
 		level = l.log.Error
 	}

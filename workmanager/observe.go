@@ -150,7 +150,7 @@ func (m *Manager) observeOne(ctx context.Context, w record) (observation, error)
 // has passed: none of it is an error.
 func (m *Manager) await(ctx context.Context, w record, limit time.Duration, done func(observation) bool) (observation, error) {
 	deadline := time.Now().Add(limit)
-	for pause := time.Millisecond; ; pause = min(pause*3/2, 25*time.Millisecond) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 25*time.Millisecond) {
 		seen, err := m.observeOne(ctx, w)
 		if err != nil {
 			return seen, err
@@ -188,6 +188,9 @@ func (m *Manager) awaitReleased(ctx context.Context, w record) (observation, err
 
 // view is a worker as the service shows it.
 func (m *Manager) view(ctx context.Context, w record) (*turnlanev1.Worker, error) {
+	if w.GetGeneration() == 0 { // it was never started, so nobody ever owned it
+		return show(w, observation{state: stopped}), nil
+	}
 	seen, err := m.observeOne(ctx, w)
 	if err != nil {
 		return nil, err

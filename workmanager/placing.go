@@ -16,9 +16,6 @@ import (
 // placeBatch is how many workers are placed in one step of the store.
 const placeBatch = 200
 
-// freshSessions is how old the knowledge of sessions may be that a worker is not placed for.
-const freshSessions = 10 * time.Millisecond
-
 // job is the change of one worker's placement.
 type job struct {
 	e       *entry
@@ -40,9 +37,10 @@ func (l *leader) place(ctx context.Context) error {
 		l.orphans = l.orphans[len(some):]
 	}
 	l.orphans = nil
-	for _, e := range l.reconcile {
-		// A runtime may have come since the sessions were looked at last.
-		if e.wanted && !e.failed() && len(l.placer.byType[e.typ]) == 0 && time.Since(l.looked) > freshSessions {
+	for id, e := range l.reconcile {
+		// A runtime may have come since the sessions were looked at last: look again before saying that
+		// there is none.
+		if e.wanted && !e.failed() && e.host == nil && len(l.placer.byType[e.typ]) == 0 && l.waiting[e.typ][id] == nil {
 			if err := l.poll(ctx); err != nil {
 				return err
 			}

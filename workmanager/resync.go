@@ -25,7 +25,6 @@ func (l *leader) resync(ctx context.Context) error {
 		return fmt.Errorf("read the sessions: %w", err)
 	}
 	l.sessions(live)
-	l.looked = began
 	for _, step := range []func(context.Context) error{
 		l.readWorkers, l.readOwners, l.readPlaces, l.mendNames, l.mendClaims, l.place,
 	} {

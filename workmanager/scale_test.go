@@ -49,7 +49,9 @@ func TestTenThousandWorkers(t *testing.T) {
 	w.fill(n)
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
-	m := w.manager(func(c *workmanager.Config) { c.Meter = provider.Meter("test") })
+	m := w.manager(func(c *workmanager.Config) {
+		c.Meter, c.StartWait = provider.Meter("test"), 50*time.Millisecond
+	})
 	workers := func(state string) int64 {
 		var all metricdata.ResourceMetrics
 		if err := reader.Collect(t.Context(), &all); err != nil {
@@ -70,24 +72,36 @@ func TestTenThousandWorkers(t *testing.T) {
 		return 0
 	}
 	eventually(t, "all wait for a runtime", func() bool { return workers("STARTING") == n })
-	first := w.runtime("first", "echo")
-	w.runtime("second", "echo")
-	eventually(t, "all run", func() bool { return workers("RUNNING") == n })
-	if first.count() < n/2-n/10 { // it came a moment before the other
-		t.Errorf("%d on the first of two", first.count())
+	pod := func(name string) (*membership, func() int) {
+		m := w.sessionOf(store.SessionInfo{Pod: name, Roles: []string{"runtime"}, Types: []string{"echo"}})
+		prefix := catalog.SessionPlaces(m.id)
+		return m, func() int {
+			time.Sleep(20 * time.Millisecond) // to count takes long itself
+			return len(w.keys(prefix))
+		}
 	}
+	first, onFirst := pod("first")
+	eventually(t, "all are placed", func() bool { return onFirst() == n })
 
-	// Among so many a single one is still served at once.
-	m.create(t, dedicated("new"))
+	// Among so many a single one is still served at once, and goes where there is most room.
+	_, onSecond := pod("second")
+	w.runtime("other", "marker")
+	req := dedicated("new")
+	req.Type = "marker"
+	m.create(t, req)
 	if got := m.start(t, "new").GetWorker(); got.GetState() != running {
 		t.Errorf("started: %v", got)
 	}
-	m.stopWorker(t, "w000007")
-	if m.state(t, "w000007") != stopped {
-		t.Error("not stopped")
-	}
-	first.kill()
-	eventually(t, "all run again", func() bool { return workers("RUNNING") == n })
+	more := 0
+	eventually(t, "workers go to the empty one", func() bool {
+		more++
+		id := fmt.Sprint("late", more)
+		m.create(t, dedicated(id))
+		m.start(t, id)
+		return onSecond() >= 10
+	})
+	w.expire(first)
+	eventually(t, "all are placed on the other", func() bool { return onSecond() == n+more && onFirst() == 0 })
 }
 
 // A worker that was running and fails without a bell is found by the sweep.

@@ -9,19 +9,23 @@ import (
 )
 
 const (
-	maxLooks   = 2000        // owners in motion looked at in one cycle
-	sweepChunk = 500         // settled owners looked at in one sweep
-	sweepEvery = time.Second // a failure that nobody expected is seen after a round of sweeps
+	maxLooks   = 1000                   // owners in motion looked at in one cycle
+	looksEvery = 100 * time.Microsecond // on average, so that many in motion do not keep the leader busy
+	sweepChunk = 500                    // settled owners looked at in one sweep
+	sweepEvery = time.Second            // a failure that nobody expected is seen after a round of sweeps
 	ownerBatch = 1000
 )
 
 // observe looks at the owners of workers in motion, and at a few of those that are settled.
 func (l *leader) observe(ctx context.Context, now time.Time) error {
 	var due []*entry
-	for _, e := range l.agenda.due(now, maxLooks) {
-		if l.workers[e.id] == e && !e.settled() {
-			due = append(due, e)
+	if !now.Before(l.nextLook) {
+		for _, e := range l.agenda.due(now, maxLooks) {
+			if l.workers[e.id] == e && !e.settled() {
+				due = append(due, e)
+			}
 		}
+		l.nextLook = now.Add(time.Duration(len(due)) * looksEvery)
 	}
 	if !now.Before(l.nextSweep) {
 		l.nextSweep = now.Add(sweepEvery)

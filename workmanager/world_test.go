@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -191,8 +192,18 @@ func (w *world) runtime(pod string, types ...string) *fakeRuntime {
 					keys = append(keys, key)
 				}
 			}
-			for _, key := range keys {
-				if r.settle(ctx, id, key) {
+			var wg errgroup.Group
+			wg.SetLimit(32)
+			settled := make([]bool, len(keys))
+			for i, key := range keys {
+				wg.Go(func() error {
+					settled[i] = r.settle(ctx, id, key)
+					return nil
+				})
+			}
+			_ = wg.Wait()
+			for i, key := range keys {
+				if settled[i] {
 					delete(retry, key)
 				} else {
 					retry[key] = true
@@ -366,7 +377,7 @@ func (r *recorder) states(id string) string {
 // eventually waits for a condition, and fails the test when it does not come.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
