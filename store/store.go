@@ -29,7 +29,8 @@ type Log interface {
 	// Append stores batches at the end of one topic, in order. Each batch is all or nothing; a refused
 	// batch (see Appended.Err) leaves no trace and does not touch the others. It returns after the
 	// records are as durable as the store is configured to make them; nothing is readable before. An
-	// error of the whole call means that none was stored, or ErrOutcomeUnknown.
+	// error of the whole call means that none was stored, or ErrOutcomeUnknown. The records belong to
+	// the store afterwards: it may keep them, so the caller does not write to them.
 	Append(ctx context.Context, topic string, batches []Batch) ([]Appended, error)
 
 	// Read returns what follows after: a span whose From is after, of at least one entry if there is
@@ -84,7 +85,7 @@ type TurnMark struct {
 type Appended struct {
 	Positions []event.Position // one per record; nil for a repeat or an error
 	Repeat    bool             // stored before, by an earlier attempt at the same turn
-	Err       error            // ErrStaleToken
+	Err       error            // ErrStaleToken, ErrPositions
 }
 
 // ReadLimit bounds a page. Zero fields mean 1,000 entries and 1 MiB.
@@ -118,8 +119,8 @@ type TopicInfo struct {
 // TrimLimit says what to keep. Zero fields do not limit.
 type TrimLimit struct {
 	MaxBytes uint64
-	// StoredBefore removes leading entries stored before it. An entry that was stored later than its
-	// successors by the clock protects none of them: the trim stops at the first entry that is young.
+	// StoredBefore removes leading entries stored before it, and stops at the first entry that is young.
+	// One whose clock was ahead keeps its successors until it is old itself.
 	StoredBefore time.Time
 	// UpTo removes entries at or below it.
 	UpTo event.Position

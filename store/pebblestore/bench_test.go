@@ -2,11 +2,15 @@ package pebblestore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/store"
@@ -40,11 +44,15 @@ func modes(b *testing.B, run func(b *testing.B, s *pebblestore.Store)) {
 	}
 }
 
+// fullBatch makes records of 256 bytes that compress about as well as events in JSON do.
 func fullBatch(n int) store.Batch {
-	r := record(time.Now(), strings.Repeat("x", 256-13))
 	batch := store.Batch{}
 	for range n {
-		batch.Records = append(batch.Records, r)
+		body := make([]byte, 0, 256)
+		for len(body) < 256-13-24 {
+			body = fmt.Appendf(body, `{"price":%d,"sym":"ABC%d"}`, rand.Uint64(), rand.IntN(1000))
+		}
+		batch.Records = append(batch.Records, record(time.Now(), string(body[:256-13-24])+strings.Repeat(" ", 24)))
 	}
 	return batch
 }
@@ -56,12 +64,11 @@ func perSecond(b *testing.B, events int64) {
 // BenchmarkAppend100 is four publishers of batches of 100 events of 256 bytes.
 func BenchmarkAppend100(b *testing.B) {
 	modes(b, func(b *testing.B, s *pebblestore.Store) {
-		batch := []store.Batch{fullBatch(100)}
 		var n atomic.Int64
 		b.ReportAllocs()
 		b.SetParallelism(2)
 		b.RunParallel(func(pb *testing.PB) {
-			topic := fmt.Sprint("t", n.Add(1))
+			topic, batch := fmt.Sprint("t", n.Add(1)), []store.Batch{fullBatch(100)}
 			for pb.Next() {
 				if _, err := s.Append(context.Background(), topic, batch); err != nil {
 					b.Error(err)
@@ -179,4 +186,28 @@ func BenchmarkCommit(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "commits/s")
 	})
+}
+
+// BenchmarkPebble100 is the yardstick of BenchmarkAppend100/interval: the same batches put straight into a
+// Pebble database by one goroutine.
+func BenchmarkPebble100(b *testing.B) {
+	db, err := pebble.Open(b.TempDir(), &pebble.Options{MemTableSize: 16 << 20, Logger: quiet{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	rs := fullBatch(100).Records
+	var n uint64
+	for b.Loop() {
+		batch := db.NewBatch()
+		for i := range 100 {
+			n++
+			batch.Set(binary.BigEndian.AppendUint64([]byte("aaaabbbbccccddddd"), n), rs[i], nil)
+		}
+		if err := batch.Commit(pebble.NoSync); err != nil {
+			b.Fatal(err)
+		}
+		batch.Close()
+	}
+	perSecond(b, int64(b.N)*100)
 }
