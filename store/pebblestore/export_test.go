@@ -135,3 +135,10 @@ func (s *Store) Abandon() {
 	defer func() { recover() }()
 	s.db.Close()
 }
+
+// CachedTopics is how many topics are in memory.
+func (s *Store) CachedTopics() int {
+	s.topics.mu.RLock()
+	defer s.topics.mu.RUnlock()
+	return len(s.topics.m)
+}

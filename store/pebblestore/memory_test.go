@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,6 +80,50 @@ func TestMemoryStaysBounded(t *testing.T) {
 	}
 }
 
+// TestManyTopics: a hundred thousand topics cost little memory, and each is still itself.
+func TestManyTopics(t *testing.T) {
+	topics := 100_000
+	if testing.Short() || underRace {
+		topics = 20_000
+	}
+	s := mustOpen(t, pebblestore.Options{Dir: t.TempDir(), Fsync: pebblestore.Never})
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := w; i < topics; i += 16 {
+				if _, err := appendOne(s, fmt.Sprintf("t%06d", i), fmt.Sprint(i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	after := ""
+	for n := 0; n < topics; {
+		list, err := s.Topics(t.Context(), "t", after, 5000)
+		if err != nil || len(list) == 0 {
+			t.Fatal(n, err)
+		}
+		for _, row := range list {
+			if row.Topic != fmt.Sprintf("t%06d", n) || row.Entries != 1 {
+				t.Fatalf("row %d: %+v", n, row)
+			}
+			n++
+		}
+		after = list[len(list)-1].Topic
+	}
+	for i := 0; i < topics; i += 997 {
+		p, err := s.Read(t.Context(), fmt.Sprintf("t%06d", i), event.Position{}, store.ReadLimit{})
+		if err != nil || len(p.Entries) != 1 || string(p.Entries[0].Record[13:]) != fmt.Sprint(i) {
+			t.Fatal(i, p, err)
+		}
+	}
+	if n := s.CachedTopics(); n > 20_000 {
+		t.Errorf("%d topics are in memory", n)
+	}
+}
+
 func TestChildFloods(t *testing.T) {
 	var topics, events int
 	if _, err := fmt.Sscanf(os.Getenv("PEBBLESTORE_CHILD_FLOODS"), "%d,%d", &topics, &events); err != nil {
@@ -115,7 +160,7 @@ func TestChildFloods(t *testing.T) {
 	if held > 256<<20 {
 		t.Errorf("%d MiB of log", held>>20)
 	}
-	if high > 512 {
+	if high > 512 && !underRace {
 		t.Errorf("resident memory reached %d MiB", high)
 	}
 	if err := s.Close(); err != nil {
