@@ -374,6 +374,9 @@ func (r *Runtime) freeze(why string) {
 	var frozen []*activation
 	for worker, p := range r.places {
 		p.want = nil
+		if p.abort != nil {
+			p.abort()
+		}
 		if p.timer != nil {
 			p.timer.Stop()
 		}

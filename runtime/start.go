@@ -48,7 +48,6 @@ func (r *Runtime) start(ctx context.Context, session string, p *place, want stor
 	a, err := r.activate(ctx, rec, owner, want, carry)
 	if err != nil && !errors.Is(err, errFailed) && ctx.Err() != nil {
 		// It is not wanted here any more. Otherwise the lease is kept, and the next try takes it again.
-		owner.State = stateStopped
 		if err := r.cfg.Store.Release(r.ctx, owner); err != nil && !refusal(err) {
 			r.log.Warn("lease not given up; it ends with the process's session", "worker", p.worker, "error", err)
 		}
@@ -95,25 +94,61 @@ func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner
 		r.log.Error("worker failed to start; it needs a person", "worker", a.worker.ID, "type", a.worker.Type, "error", clean(err.Error()))
 		return nil, r.reportFailed(ctx, a, starts, err)
 	}
-	err = r.starts.commit(ctx, a.commit(stateRunning, "", starts))
-	if err != nil {
-		r.stopHandler(a)
-		return nil, fmt.Errorf("report the worker as running: %w", err)
+	if err := r.run(ctx, a, starts); err != nil {
+		want := &a.start
+		if ctx.Err() != nil {
+			want = nil
+		}
+		r.stop(a, want) // it may have run turns already
+		return nil, err
+	}
+	r.log.Debug("worker runs", "worker", a.worker.ID, "type", a.worker.Type, "token", owner.Token)
+	return a, nil
+}
+
+// run reports an activation as running, and opens its feeds. Trouble with the store is waited out, so
+// that the handler is not made again because of it.
+func (r *Runtime) run(ctx context.Context, a *activation, starts []begin) error {
+	first := a.commit(stateRunning, "", starts)
+	if err := r.insist(ctx, a, "report the worker as running", func() error { return r.starts.commit(ctx, first) }); err != nil {
+		return err
 	}
 	for i := range a.lanes {
-		if err := r.open(ctx, a, i, starts[i]); err != nil {
-			a.freeze()
-			r.stopHandler(a)
-			return nil, err
-		}
 		if g := starts[i].skipped; g != nil {
+			a.mu.Lock()
 			a.lanes[i].gaps++
+			a.mu.Unlock()
 			r.meters.skipped.Add(1)
 			r.reportGap(a, &a.lanes[i], "skipped", g.first, g.last)
 		}
 	}
-	r.log.Debug("worker runs", "worker", a.worker.ID, "type", a.worker.Type, "token", owner.Token)
-	return a, nil
+	for i := range a.lanes {
+		if err := r.insist(ctx, a, "open a feed", func() error { return r.open(ctx, a, i, starts[i]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insist does something until it succeeds, ctx ends, or the store refuses.
+func (r *Runtime) insist(ctx context.Context, a *activation, what string, do func() error) error {
+	for n := 0; ; n++ {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		if refusal(err) || errors.Is(err, store.ErrClosed) || a.isFrozen() {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if n == 4 {
+			r.log.Warn("worker cannot be started; trying again", "worker", a.worker.ID, "doing", what, "error", err)
+		}
+		slept := false
+		r.unslotted(func() { slept = sleep(ctx, backoff(n, 10*time.Millisecond, 2*time.Second)) })
+		if !slept {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
 }
 
 // newActivation makes an activation without a handler.

@@ -87,7 +87,10 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 		return
 	}
 	last := store.Commit{Owner: a.owner, Start: a.start, Handover: true}
-	last.Cursors = a.moved(a.allLanes())
+	for i := range a.lanes {
+		c, _, _ := a.lanes[i].cursor()
+		last.Cursors = append(last.Cursors, c)
+	}
 	if want == nil || *want != a.start {
 		last.Owner.State = stateStopped
 	}
@@ -125,12 +128,4 @@ func (a *activation) outboxBusy() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.outTurns > 0
-}
-
-func (a *activation) allLanes() []int32 {
-	lanes := make([]int32, len(a.lanes))
-	for i := range lanes {
-		lanes[i] = int32(i)
-	}
-	return lanes
 }
