@@ -112,7 +112,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 			stop()
 			return errors.Join(fmt.Errorf("--ready-file: %w", err), <-ended)
 		}
-		defer os.Remove(f.readyFile)
+		defer func() { _ = os.Remove(f.readyFile) }()
 	}
 	a.banner(srv, f)
 	select {
@@ -166,7 +166,7 @@ func writeReady(path string, r ready) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		os.Remove(f.Name())
+		_ = os.Remove(f.Name())
 	}
 	return err
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -144,8 +146,10 @@ func (f *fake) PublishEvents(_ context.Context, req *turnlanev1.PublishEventsReq
 func (f *fake) PublishStream(stream turnlanev1.GatewayService_PublishStreamServer) error {
 	for {
 		req, err := stream.Recv()
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
+		} else if err != nil {
+			return err
 		}
 		resp := &turnlanev1.PublishStreamResponse{}
 		if resp.Positions, err = f.append(req.GetTopic(), req.GetEvents()); err != nil {

@@ -48,7 +48,7 @@ func openLines(path string, stdin io.Reader) (*lineSource, error) {
 			return nil, err // names the file and what is wrong
 		}
 		if info, err := f.Stat(); err == nil && info.IsDir() {
-			f.Close()
+			_ = f.Close()
 			return nil, fmt.Errorf("%s is a directory; name a file of CloudEvents, one JSON object a line", path)
 		}
 		s.name, s.file, in = path, f, f
@@ -74,7 +74,9 @@ func openLines(path string, stdin io.Reader) (*lineSource, error) {
 }
 
 // Close closes the file; standard input stays open.
-func (s *lineSource) Close() error { return s.file.Close() }
+func (s *lineSource) Close() {
+	_ = s.file.Close() // it was only read
+}
 
 // next returns the next line that is not blank, without its end, good until the next call. io.EOF
 // follows the last line.

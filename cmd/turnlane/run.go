@@ -172,13 +172,11 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 
 // flagError words what is wrong with a flag.
 func flagError(_ *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		flag := invalid.GetFlag()
 		return usagef("--%s %q: %v", flag.Name, invalid.GetValue(), invalid.Unwrap())
 	}
-	var missing *pflag.ValueRequiredError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
 		flag := missing.GetFlag()
 		name, _ := pflag.UnquoteUsage(flag)
 		return usagef("--%s has no value: want --%s %s", flag.Name, flag.Name, name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -29,23 +30,35 @@ func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
-		Setup: func(env *testscript.Env) error {
-			env.Setenv("FLIGHTS", flightsFile(t))
-			return nil
-		},
+		Setup:               setupFlights,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"ready": cmdReady, "sigterm": cmdSigterm, "draining": cmdDraining,
 		},
 	})
 }
 
-func flightsFile(t *testing.T) string {
-	t.Helper()
-	wd, err := os.Getwd()
+// setupFlights sets FLIGHTS to the file of 20,000 real flights, and puts the first 2,000 of them into
+// flights.jsonl.
+func setupFlights(env *testscript.Env) error {
+	path, err := filepath.Abs("../../examples/flights/data/flights.cloudevents.jsonl.gz")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	return wd + "/../../examples/flights/data/flights.cloudevents.jsonl.gz"
+	env.Setenv("FLIGHTS", path)
+	source, err := openLines(path, nil)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	var some []byte
+	for range 2000 {
+		line, err := source.next()
+		if err != nil {
+			return err
+		}
+		some = append(append(some, line...), '\n')
+	}
+	return os.WriteFile(filepath.Join(env.WorkDir, "flights.jsonl"), some, 0o600)
 }
 
 func cmdReady(ts *testscript.TestScript, neg bool, args []string) {

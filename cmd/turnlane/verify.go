@@ -48,7 +48,7 @@ worker that began after the first event has "lost" what came before: say with --
 	flags := cmd.Flags()
 	flags.StringVar(&out, "out", out, "the topic that the workers report to, `T`")
 	flags.Var(&from, "from", "check the events from here on (default earliest)")
-	flags.Var(&wait, "wait", "check again until all is well or so much time has passed")
+	flags.Var(&wait, "wait", "check again until all is well, or nothing was reported for so long")
 	asJSON := outputFlag(flags)
 	return a.verb(cmd, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		c, err := a.dial()
@@ -59,16 +59,7 @@ worker that began after the first event has "lost" what came before: say with --
 		if from.start == nil {
 			from.start = client.Earliest()
 		}
-		deadline := time.Now().Add(wait.Duration)
-		v, err := a.verify(ctx, c, args[0], out, from.start)
-		for pause := 200 * time.Millisecond; err == nil && !v.OK && time.Until(deadline) > 0; pause = min(2*pause, 2*time.Second) {
-			select {
-			case <-time.After(min(pause, time.Until(deadline))):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			v, err = a.verify(ctx, c, args[0], out, from.start)
-		}
+		v, err := a.verifyUntilQuiet(ctx, c, args[0], out, from.start, wait.Duration)
 		if err != nil {
 			return err
 		}
@@ -82,6 +73,31 @@ worker that began after the first event has "lost" what came before: say with --
 		}
 		return err
 	})
+}
+
+// verifyUntilQuiet verifies again until all is well or nothing new was reported for so long. It leaves the
+// server alone for at least as long as it keeps it busy.
+func (a *app) verifyUntilQuiet(ctx context.Context, c *client.Client, topic, out string, from *turnlanev1.Start, quiet time.Duration) (*verdict, error) {
+	const minPause = 100 * time.Millisecond
+	last := time.Now() // when something new was reported, as far as we know
+	for turns := 0; ; {
+		began := time.Now()
+		v, err := a.verify(ctx, c, topic, out, from)
+		if err != nil || v.OK {
+			return v, err
+		}
+		if v.Turns != turns {
+			turns, last = v.Turns, began
+		}
+		if time.Since(last) >= quiet {
+			return v, nil
+		}
+		select {
+		case <-time.After(max(minPause, time.Since(began))):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // verify reads the topics as they are now. The reports are read last, so that they are at least as new

@@ -105,14 +105,6 @@ func (v workerView) slot() string {
 	return fmt.Sprintf("%s/%d of %d", v.Group, v.GroupIndex, v.GroupSize)
 }
 
-// label is the name, or else the id.
-func (v workerView) label() string {
-	if v.Name != "" {
-		return v.Name
-	}
-	return v.ID
-}
-
 func stateName(s turnlanev1.WorkerState) string {
 	return strings.TrimPrefix(s.String(), "WORKER_STATE_")
 }

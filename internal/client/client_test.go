@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -71,22 +72,9 @@ func TestExplain(t *testing.T) {
 
 // A port that speaks HTTP is an easy mistake: it is the server's other port.
 func TestExplainKnowsAnHTTPPort(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-			conn.Close()
-		}
-	}()
-	c, err := Dial(l.Addr().String())
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	c, err := Dial(server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

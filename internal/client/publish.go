@@ -74,7 +74,7 @@ func (c *Client) PublishStream(ctx context.Context, topic string, batches <-chan
 func send(ctx context.Context, stream turnlanev1.GatewayService_PublishStreamClient, topic string,
 	batches <-chan Batch, sent chan<- Batch, failed <-chan struct{}) error {
 	defer close(sent)
-	defer stream.CloseSend()
+	defer func() { _ = stream.CloseSend() }() // its error is the receiver's to find
 	for {
 		var b Batch
 		var more bool
