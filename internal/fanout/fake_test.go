@@ -25,6 +25,8 @@ type fakeLog struct {
 	reads   int
 	latency time.Duration // of a read
 	fail    func(call, topic string) error
+
+	afterBounds func(topic string) // called between an answer of Bounds and its use
 }
 
 type fakeTopic struct {
@@ -161,8 +163,12 @@ func (l *fakeLog) Bounds(ctx context.Context, topic string) (store.Bounds, error
 		return store.Bounds{}, err
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.boundsLocked(topic), nil
+	b, after := l.boundsLocked(topic), l.afterBounds
+	l.mu.Unlock()
+	if after != nil {
+		after(topic)
+	}
+	return b, nil
 }
 
 func (l *fakeLog) boundsLocked(topic string) store.Bounds {

@@ -137,6 +137,25 @@ func TestATopicMayComeLater(t *testing.T) {
 	})
 }
 
+// Between the reading of a start and the first feed's going live, news have no feed to go to.
+func TestTheFirstFeedMissesNothingWhileItOpens(t *testing.T) {
+	for name, start := range map[string]Start{"tail": Tail(), "earliest": Earliest()} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, h *Hub, log *fakeLog) {
+				log.afterBounds = func(topic string) {
+					log.append(topic, "meanwhile")
+					synctest.Wait() // the hub was told, and went back to waiting
+				}
+				f, l := open(t, h, "t", 10, Options{Start: start})
+				wantSeen(t, l, "meanwhile")
+				if s := f.Status(); s.State != Live || s.Position != pos(2) {
+					t.Errorf("status %+v", s)
+				}
+			})
+		})
+	}
+}
+
 func TestOpenFailsWhenTheStartCannotBeRead(t *testing.T) {
 	for _, call := range []string{"Bounds", "Watch", "OpenNews"} {
 		t.Run(call, func(t *testing.T) {

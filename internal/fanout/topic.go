@@ -59,9 +59,8 @@ func (t *topic) ring() {
 
 func (t *topic) ringLocked() {
 	switch {
-	case t.core == nil:
-		// Its first feed is being opened, and the start of that is read after the watch was hung.
-	case !t.hasLive():
+	case t.core == nil, !t.hasLive():
+		// Without a core its first feed is being opened. That may have read its start before this ring.
 		t.dirty = true
 	case t.reading == idle:
 		t.reading = queued
