@@ -14,7 +14,8 @@ const (
 )
 
 // buffer holds what waits for one subscriber: entries, and the gaps between them. It is bounded in both
-// events and bytes; a single event is let in whatever its size. It is a feed.Sink.
+// events and bytes; one event is let in whatever its size if the buffer is empty, or if Room promised so.
+// It is a feed.Sink.
 //
 // Entries are not copied out of the buffers that they were read into: a subscriber gets all entries of
 // a stretch, so what it pins is what it waits for.
@@ -23,11 +24,12 @@ type buffer struct {
 
 	wake chan struct{} // capacity 1: there may be something to take
 
-	mu      sync.Mutex
-	entries []event.Entry
-	bytes   int
-	offered uint64 // entries let in so far
-	gaps    []gapAt
+	mu       sync.Mutex
+	entries  []event.Entry
+	bytes    int
+	promised bool   // Room was true, and nothing was let in since
+	offered  uint64 // entries let in so far
+	gaps     []gapAt
 }
 
 // gapAt is a gap that comes after so many entries.
@@ -48,9 +50,11 @@ func (b *buffer) Offer(entries []event.Entry) int {
 	taken := 0
 	for _, e := range entries {
 		size := len(e.Record)
-		if len(b.entries)+taken > 0 && (len(b.entries)+taken >= b.maxEvents || b.bytes+size > b.maxBytes) {
+		full := len(b.entries)+taken >= b.maxEvents || b.bytes+size > b.maxBytes
+		if full && !b.promised && len(b.entries)+taken > 0 {
 			break
 		}
+		b.promised = false
 		b.bytes += size
 		taken++
 	}
@@ -67,7 +71,8 @@ func (b *buffer) Offer(entries []event.Entry) int {
 func (b *buffer) Room() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.roomLocked()
+	b.promised = b.roomLocked()
+	return b.promised
 }
 
 func (b *buffer) roomLocked() bool {

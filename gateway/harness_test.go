@@ -54,15 +54,11 @@ func newServer(t testing.TB, edits ...func(*Config)) *server {
 	for _, edit := range edits {
 		edit(&cfg)
 	}
-	s.hub = fanout.New(fanout.Config{Upstream: cfg.Store})
+	s.hub = runHub(t, cfg.Store)
 	cfg.Hub = s.hub
 	if s.g, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	hubCtx, stopHub := context.WithCancel(context.Background())
-	hubDone := make(chan struct{})
-	go func() { defer close(hubDone); _ = s.hub.Run(hubCtx) }()
-	t.Cleanup(func() { stopHub(); <-hubDone })
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	ended := make(chan struct{})
@@ -80,6 +76,16 @@ func newServer(t testing.TB, edits ...func(*Config)) *server {
 	s.http = httptest.NewServer(s.g.HTTP())
 	t.Cleanup(s.http.Close)
 	return s
+}
+
+// runHub runs a hub until the test's end.
+func runHub(t testing.TB, log store.Log) *fanout.Hub {
+	hub := fanout.New(fanout.Config{Upstream: log})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = hub.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return hub
 }
 
 func (s *server) dial(listener *bufconn.Listener, opts ...grpc.DialOption) turnlanev1.GatewayServiceClient {
