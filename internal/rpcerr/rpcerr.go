@@ -59,36 +59,58 @@ func InvalidAs(reason, field, rule, fix string, facts map[string]string) error {
 }
 
 // From turns the error of a lower layer into a status error; one that is a status already stays.
+//
+// An error may be of several kinds: a write that was cut short is of an unknown outcome and a context's.
+// What is known of the outcome comes first, the end of a context last.
 func From(err error) error {
 	if err == nil {
 		return nil
 	}
-	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
+	if errors.Is(err, store.ErrOutcomeUnknown) {
+		return kinds[0].status(err)
+	}
+	if s, ok := status.FromError(err); ok && (s.Code() != codes.Unknown || Info(err) != nil) {
 		return err
 	}
-	code, reason, advice := codes.Internal, Internal, "look at the server's log"
-	var invalid *event.Error
-	switch {
-	case errors.As(err, &invalid):
+	if invalid, ok := errors.AsType[*event.Error](err); ok {
 		return Invalid(invalid.Field, invalid.Rule, invalid.Fix)
-	case errors.Is(err, context.Canceled):
-		return status.FromContextError(err).Err()
-	case errors.Is(err, store.ErrOutcomeUnknown):
-		code, reason, advice = codes.Unknown, OutcomeUnknown, "it may or may not be stored: read the topic, or send it again with the same id if repeats are harmless"
-	case errors.Is(err, context.DeadlineExceeded):
-		return status.FromContextError(err).Err()
-	case errors.Is(err, store.ErrExhausted):
-		code, reason, advice = codes.ResourceExhausted, StoreExhausted, "nothing was stored: free disk space or lower retention, then try again"
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
-		code, reason, advice = codes.Unavailable, StoreUnavailable, "nothing was stored: try again"
-	case errors.Is(err, store.ErrNotFound):
-		code, reason, advice = codes.NotFound, NotFound, "check the name"
-	case errors.Is(err, store.ErrConflict):
-		code, reason, advice = codes.Aborted, Conflict, "somebody else changed it at the same time: read it and try again"
-	case errors.Is(err, store.ErrCorrupt):
-		code, reason = codes.DataLoss, Internal
 	}
-	return New(code, reason, fmt.Sprintf("%s; %s", err, advice), nil)
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return k.status(err)
+		}
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return kind{nil, codes.Internal, Internal, "look at the server's log"}.status(err)
+}
+
+// kind is what a kind of error is told as.
+type kind struct {
+	err    error
+	code   codes.Code
+	reason string
+	advice string
+}
+
+// kinds are in the order in which they are looked for.
+var kinds = []kind{
+	{store.ErrOutcomeUnknown, codes.Unknown, OutcomeUnknown, "it may or may not be stored: read the topic, or send it again with the same id if repeats are harmless"},
+	{store.ErrExhausted, codes.ResourceExhausted, StoreExhausted, "nothing was stored: free disk space or lower retention, then try again"},
+	{store.ErrPositions, codes.ResourceExhausted, StoreExhausted, "nothing was stored: the topic takes no more, use another one"},
+	{store.ErrUnavailable, codes.Unavailable, StoreUnavailable, "nothing was stored: try again"},
+	{store.ErrClosed, codes.Unavailable, StoreUnavailable, "nothing was stored: try again"},
+	{store.ErrSessionExpired, codes.Unavailable, StoreUnavailable, "nothing was stored: the server is joining anew, try again"},
+	{store.ErrNotFound, codes.NotFound, NotFound, "check the name"},
+	{store.ErrConflict, codes.Aborted, Conflict, "somebody else changed it at the same time: read it and try again"},
+	{store.ErrOwned, codes.Aborted, Conflict, "another server has the worker: try again"},
+	{store.ErrStaleToken, codes.Aborted, Conflict, "another server has taken the worker: try again"},
+	{store.ErrCorrupt, codes.DataLoss, Internal, "look at the server's log"},
+}
+
+func (k kind) status(err error) error {
+	return New(k.code, k.reason, fmt.Sprintf("%s; %s", err, k.advice), nil)
 }
 
 // Reason returns the stable reason of a status error, "" if it has none.
