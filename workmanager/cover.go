@@ -95,7 +95,7 @@ func (l *leader) coverGroup(group string, now time.Time) {
 		} else {
 			l.log.Info("group is complete", "group", group, "topics", strings.Join(c.topics, ","), "size", c.size)
 		}
-		l.notices.add(lifecycle.TypeCoverage, d)
+		l.notices.Add(lifecycle.TypeCoverage, d)
 	}
 }
 

@@ -394,7 +394,7 @@ func (l *leader) forget(id string, deleted bool) {
 		}
 		d := e.data()
 		d.State, d.Reason, d.Pod = "DELETED", "", ""
-		l.notices.add(lifecycle.TypeState, d)
+		l.notices.Add(lifecycle.TypeState, d)
 		l.log.Info("worker deleted", "worker", id, "name", e.name, "type", e.typ)
 	}
 	l.placer.take(e)
@@ -466,7 +466,7 @@ func (l *leader) see(e *entry, seen observation, anew bool) {
 	if l.adopting && e.old && seen.state != starting {
 		return
 	}
-	l.notices.add(lifecycle.TypeState, e.data())
+	l.notices.Add(lifecycle.TypeState, e.data())
 	level := l.log.Debug // there may be a hundred thousand of them, and they are published
 	if seen.state == failed {
 		level = l.log.Error
@@ -496,7 +496,7 @@ func (l *leader) quarantine(item store.Item, id string, err error) {
 	l.broken[item.Key] = told
 	l.changed = true
 	l.log.Error("a catalog record cannot be read and is left out", "key", item.Key, "revision", item.Revision, "error", err)
-	l.notices.add(lifecycle.TypeQuarantined, lifecycle.Data{WorkerID: id, Reason: "the catalog record " + item.Key + " cannot be read", Error: err.Error()})
+	l.notices.Add(lifecycle.TypeQuarantined, lifecycle.Data{WorkerID: id, Reason: "the catalog record " + item.Key + " cannot be read", Error: err.Error()})
 }
 
 func (l *leader) unquarantine(key string) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/grouping"
+	"github.com/turnlane/turnlane/internal/lifecycle"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/store"
 )
@@ -99,6 +100,11 @@ func (c *Config) complete() error {
 	return errors.Join(problems...)
 }
 
+const (
+	maxNotices  = 100_000         // lifecycle events kept while they cannot be published
+	noticeLimit = 2 * time.Second // to publish what is left at the end
+)
+
 // Manager implements the service. Its methods are safe for concurrent use, before and while Run runs;
 // workers are placed only while some Manager on the store runs.
 type Manager struct {
@@ -107,7 +113,7 @@ type Manager struct {
 	cfg     Config
 	store   store.Store
 	log     *slog.Logger
-	notices *notices
+	notices *lifecycle.Outbox
 	gauges  *gauges
 
 	sightings *sightings // what calls in this process saw, for the leader
@@ -125,7 +131,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg:       cfg,
 		store:     cfg.Store,
 		log:       cfg.Logger,
-		notices:   newNotices(cfg.Publisher, cfg.Logger),
+		notices:   lifecycle.NewOutbox(cfg.Publisher, cfg.Logger, maxNotices),
 		sightings: &sightings{ready: make(chan struct{}, 1)},
 		ids:       newLocks(),
 		groups:    newLocks(),
@@ -143,8 +149,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg errgroup.Group
 	wg.Go(func() error {
-		m.notices.run(publishing)
-		return nil
+		return m.notices.Run(publishing, noticeLimit)
 	})
 	m.lead(ctx)
 	stop()
