@@ -13,6 +13,7 @@ import (
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/internal/admission"
+	"github.com/turnlane/turnlane/internal/metrics"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -42,7 +43,12 @@ func BenchmarkDrain(b *testing.B) {
 			b.Run(fmt.Sprintf("members=%d/outputs=%v", members, outputs), func(b *testing.B) {
 				const n = 100_000
 				g := newRig(b)
-				g.cfg = func(c *Config) { c.CursorFlushInterval = 200 * time.Millisecond }
+				m, err := metrics.New()
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer m.Shutdown(context.Background())
+				g.cfg = func(c *Config) { c.CursorFlushInterval, c.Meter = 200*time.Millisecond, m.Meter() }
 				var left atomic.Int64
 				done := make(chan struct{}, 1)
 				g.handle("none", func(_ context.Context, turn *actor.Turn) error {
@@ -93,15 +99,22 @@ func TestIdleWorkersAreSmall(t *testing.T) {
 	}
 	g := newRig(t)
 	g.handle("idle", func(context.Context, *actor.Turn) error { return nil })
-	for i := range n {
-		g.put(worker{id: fmt.Sprintf("w%06d", i), typ: "idle", topics: []string{fmt.Sprintf("t%d", i%10)}}, "unplaced")
+	place := func(session string) {
+		var changes []store.Change
+		for i := range n {
+			w := worker{id: fmt.Sprintf("w%06d", i), typ: "idle", topics: []string{fmt.Sprintf("t%d", i%10)}}
+			changes = append(changes, g.changes(w, session)...)
+			if len(changes) >= 500 || i == n-1 {
+				g.txn(changes...)
+				changes = nil
+			}
+		}
 	}
+	place("unplaced") // so that the store has the same before and after
 	p := g.run("pod-1")
 	before := heap()
 	begun := time.Now()
-	for i := range n {
-		p.place(worker{id: fmt.Sprintf("w%06d", i), typ: "idle", topics: []string{fmt.Sprintf("t%d", i%10)}})
-	}
+	place(p.session)
 	g.t.Logf("placed in %s", time.Since(begun))
 	for p.r.Workers() < n {
 		time.Sleep(10 * time.Millisecond)

@@ -232,6 +232,11 @@ func (p *process) place(w worker) {
 
 func (g *rig) put(w worker, session string) {
 	g.t.Helper()
+	g.txn(g.changes(w, session)...)
+}
+
+func (g *rig) changes(w worker, session string) []store.Change {
+	g.t.Helper()
 	w.defaults()
 	rec := &storev1.WorkerRecord{
 		Id: w.id, Type: w.typ, Topics: w.topics, Group: w.group, GroupSize: w.size, GroupIndex: w.index, Config: w.config,
@@ -245,8 +250,8 @@ func (g *rig) put(w worker, session string) {
 	for _, topic := range w.topics {
 		rec.Starts = append(rec.Starts, &storev1.TopicStart{Topic: topic})
 	}
-	g.txn(g.putChange(catalog.WorkerKey(w.id), rec),
-		g.putChange(catalog.PlaceKey(session, w.id), &storev1.Placement{WorkerId: w.id, Run: w.run, Generation: w.gen}))
+	return []store.Change{g.putChange(catalog.WorkerKey(w.id), rec),
+		g.putChange(catalog.PlaceKey(session, w.id), &storev1.Placement{WorkerId: w.id, Run: w.run, Generation: w.gen})}
 }
 
 func (w *worker) defaults() {

@@ -273,6 +273,7 @@ func (r *Runtime) settle(p *place) {
 			carry := r.stop(current, want)
 			r.mu.Lock()
 			p.current, p.carry = nil, carry
+			r.hosted.Add(-1)
 			if current.wasRefused.Load() { // it may be again, at once
 				p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
 				p.fails++
@@ -310,9 +311,7 @@ func (r *Runtime) settle(p *place) {
 		p.busy = false
 		if (p.want == nil || r.draining.Load()) && p.current == nil && r.places[p.worker] == p {
 			delete(r.places, p.worker)
-			if r.draining.Load() && len(r.places) == 0 {
-				close(r.quiet)
-			}
+			r.quietLocked()
 		}
 		r.mu.Unlock()
 		return
@@ -324,6 +323,7 @@ func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err e
 	switch {
 	case err == nil:
 		p.current, p.retryAt = a, time.Time{}
+		r.hosted.Add(1)
 	case errors.Is(err, errFailed):
 		p.failed = &want
 	case errors.Is(err, errNotWanted):
@@ -354,17 +354,22 @@ func (r *Runtime) drain() {
 	for _, p := range r.places {
 		r.kickLocked(p)
 	}
-	quiet := r.quiet
-	if len(r.places) == 0 {
-		close(quiet)
-	}
+	r.quietLocked()
 	r.mu.Unlock()
 	// A turn may take DrainTimeout, and its outputs and cursors as long again.
 	limit := time.AfterFunc(2*r.cfg.DrainTimeout+time.Second, r.cancel)
 	defer limit.Stop()
 	select {
-	case <-quiet:
+	case <-r.quiet:
 	case <-r.ctx.Done():
+	}
+}
+
+// quietLocked tells drain when there is nothing left.
+func (r *Runtime) quietLocked() {
+	if r.draining.Load() && len(r.places) == 0 && !r.isQuiet {
+		r.isQuiet = true
+		close(r.quiet)
 	}
 }
 

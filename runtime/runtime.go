@@ -140,10 +140,12 @@ type Runtime struct {
 	slots    chan struct{}  // one for each activation that may start or stop at the same time
 	work     sync.WaitGroup // everything that Run waits for
 	draining atomic.Bool
+	hosted   atomic.Int64    // places with an activation
 	ctx      context.Context // of the work in hand: it ends after the drain
 	cancel   context.CancelFunc
 	starting context.Context // of activations that start: it ends before the drain
 	quiet    chan struct{}   // closed when there is no place left while draining
+	isQuiet  bool            // quiet is closed; guarded by mu
 
 	mu     sync.Mutex
 	places map[string]*place // by worker
@@ -250,17 +252,7 @@ func (r *Runtime) Stats() Stats {
 }
 
 // Workers returns how many workers are hosted.
-func (r *Runtime) Workers() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 0
-	for _, p := range r.places {
-		if p.current != nil {
-			n++
-		}
-	}
-	return n
-}
+func (r *Runtime) Workers() int { return int(r.hosted.Load()) }
 
 // checkOutput refuses an output that could never be stored.
 func (r *Runtime) checkOutput(topic string, e *event.Event) error {
