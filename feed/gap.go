@@ -13,7 +13,7 @@ type Bounds struct {
 	Removed     event.Position // the newest position removed from the front
 }
 
-// Kind says why a range of a log can't be read.
+// Kind says why a range of a log can't be read. Kinds count from 1.
 type Kind uint8
 
 // The kinds of gaps.
@@ -27,6 +27,9 @@ const (
 	// entries. The feed saw what the range held, or was told to begin there; what is put there anew is
 	// delivered, since the feed goes on after the log's end.
 	Regressed
+	// Undecodable is one entry whose record can't be read. It is told to every feed, also of a slot, since nobody
+	// knows whose it was. The feed goes on after it.
+	Undecodable
 )
 
 func (k Kind) String() string {
@@ -37,6 +40,8 @@ func (k Kind) String() string {
 		return "incarnation"
 	case Regressed:
 		return "regressed"
+	case Undecodable:
+		return "undecodable"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

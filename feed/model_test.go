@@ -39,7 +39,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%+v", seen)
 	for what, n := range map[string]int{"offered": seen.offered, "left": seen.left, "live": seen.live,
 		"trimmed": seen.gaps[Trimmed], "incarnation": seen.gaps[Incarnation],
-		"regressed": seen.gaps[Regressed], "restarts": seen.restarts, "bad": seen.bad} {
+		"regressed": seen.gaps[Regressed], "undecodable": seen.gaps[Undecodable], "restarts": seen.restarts, "bad": seen.bad} {
 		if n == 0 && steps >= 20_000 {
 			t.Errorf("%d steps, and never %s", steps, what)
 		}
@@ -67,7 +67,7 @@ func TestModelFailsWithoutAnyOfTheChecks(t *testing.T) {
 
 type seen struct {
 	offered, left, live, restarts, bad int
-	gaps                               [4]int
+	gaps                               [5]int
 }
 
 func runModel(seed uint64, steps int) (seen, error) {
@@ -465,6 +465,7 @@ type reader struct {
 	incarnation string
 	lane        int
 	gaps        int
+	broken      int // entries that it was told it can't read
 	page        *read
 	offered     uint64
 }
@@ -512,12 +513,12 @@ func (r *reader) take(e event.Entry) {
 	r.last = e.Pos
 }
 
-// missesNothingUpTo checks that no owned entry lies in (last, pos].
+// missesNothingUpTo checks that no owned entry, nor one that can't be read, lies in (last, pos].
 func (r *reader) missesNothingUpTo(pos event.Position) {
 	es := r.w.history[r.incarnation]
 	i := sort.Search(len(es), func(i int) bool { return r.last.Less(es[i].Pos) })
 	for ; i < len(es) && !pos.Less(es[i].Pos); i++ {
-		if e := es[i]; !e.cut && !e.bad && r.feed.Slots().Owns(e.hash) {
+		if e := es[i]; !e.cut && (e.bad || r.feed.Slots().Owns(e.hash)) {
 			r.w.fail("%s passed %s at %s without getting it", r, e.Pos, pos)
 			return
 		}
@@ -526,7 +527,11 @@ func (r *reader) missesNothingUpTo(pos event.Position) {
 
 func (r *reader) gap(g Gap) {
 	r.w.seen.gaps[g.Kind]++
-	r.gaps++
+	if g.Kind == Undecodable {
+		r.broken++
+	} else {
+		r.gaps++
+	}
 	if r.incarnation != "" && g.Incarnation != r.incarnation {
 		r.w.fail("%s: %s in log %q", r, g, g.Incarnation)
 	}
@@ -540,6 +545,13 @@ func (r *reader) gap(g Gap) {
 		r.missesNothingUpTo(g.First.Prev()) // what lies before the gap was delivered
 	}
 	switch g.Kind {
+	case Undecodable:
+		es := r.w.history[g.Incarnation]
+		i := sort.Search(len(es), func(i int) bool { return !es[i].Pos.Less(g.First) })
+		if i == len(es) || es[i].Pos != g.First || g.Last != g.First || !es[i].bad || !r.last.Less(g.First) {
+			r.w.fail("%s: %s after %s, where no bad entry is to be told", r, g, r.last)
+		}
+		r.last = g.Last
 	case Trimmed:
 		if g.Incarnation == r.w.incarnation && r.w.removed.Less(g.Last) {
 			r.w.fail("%s: %s, but only %s and before was removed", r, g, r.w.removed)
@@ -639,8 +651,8 @@ func (r *reader) observe() {
 // count compares the feed's accounts with the log.
 func (r *reader) count() {
 	c := r.w.topic.Counters(r.feed)
-	if c.Owned != r.offered || c.Gaps != uint64(r.gaps) || c.Filtered != c.Examined-c.Owned {
-		r.w.fail("%s counts %+v, but took %d entries and saw %d gaps", r, c, r.offered, r.gaps)
+	if c.Owned != r.offered || c.Gaps != uint64(r.gaps+r.broken) || c.Filtered != c.Examined-c.Owned {
+		r.w.fail("%s counts %+v, but took %d entries and saw %d gaps", r, c, r.offered, r.gaps+r.broken)
 	}
 	if r.gaps > 0 || r.w.cut || r.w.remote || r.incarnation != r.w.incarnation {
 		return

@@ -190,7 +190,22 @@ func (t *Topic) Push(span event.Span) {
 		t.slotSet = span.SlotSet
 		t.leaveUncovered()
 	}
-	span = t.clean(span)
+	for {
+		part, broken, rest, more := cut(span)
+		t.pushPart(part)
+		if !more {
+			return
+		}
+		t.pushBroken(broken, part.To, span.SlotSet)
+		span = rest
+	}
+}
+
+// pushPart serves a span whose entries can all be read.
+func (t *Topic) pushPart(span event.Span) {
+	if !t.head.Less(span.To) && !off(checkNothingNew) {
+		return
+	}
 	t.pushAhead(span)
 	entries, examined := span.Entries, span.Examined
 	if span.From.Less(t.head) && !off(checkAbove) {
@@ -205,7 +220,44 @@ func (t *Topic) Push(span event.Span) {
 	if len(t.catching) > 0 {
 		t.recent.add(event.Span{From: t.head, To: span.To, Entries: entries, Examined: examined, SlotSet: span.SlotSet})
 	}
-	t.head = span.To
+	t.moveHead(span.To)
+}
+
+// pushBroken takes every live feed over an entry that can't be read, and tells it so. The slots of such
+// an entry are not known, so it concerns them all.
+func (t *Topic) pushBroken(e event.Entry, from event.Position, slotSet uint64) {
+	if !t.head.Less(e.Pos) {
+		return // a repeat
+	}
+	t.bad = append(t.bad, e)
+	for _, f := range slices.Backward(t.ahead) {
+		if !t.acceptBroken(f, e, from, slotSet) {
+			t.leave(f, f.pos)
+		}
+	}
+	for _, f := range t.all {
+		t.tellBroken(f, e, t.incarnation)
+	}
+	s := scratches.Get().(*scratch)
+	for _, x := range t.groups {
+		for _, o := range x.owners {
+			for ; o != nil; o = o.next {
+				s.put(o.feed, 0) // once, however many slots it has
+			}
+		}
+	}
+	for _, f := range s.touched {
+		t.tellBroken(f, e, t.incarnation)
+	}
+	s.free()
+	// Recent spans hold readable entries and adjoin. A feed that is behind reads of this one in the log.
+	t.recent.reset()
+	t.moveHead(e.Pos)
+}
+
+// moveHead moves the head after everybody live was served up to there.
+func (t *Topic) moveHead(pos event.Position) {
+	t.head = pos
 	for _, f := range slices.Backward(t.ahead) {
 		if !t.head.Less(f.pos) {
 			swapRemove(&t.ahead, f.at)
@@ -236,15 +288,22 @@ func (t *Topic) Page(f *Feed, ask Ask, span event.Span, log Bounds) (moved, adop
 	if f.incarnation != log.Incarnation && !off(checkIncarnation) {
 		return moved, false
 	}
-	span = t.clean(held(span, log))
+	span = held(span, log)
+	whole := true
+	for _, e := range span.Entries {
+		if e.Record.Check() != nil {
+			t.bad = append(t.bad, e)
+			whole = false
+		}
+	}
 	before := f.pos
-	t.accept(f, span)
+	t.acceptPage(f, span, whole)
 	moved = moved || f.pos != before
 	for _, other := range t.catching {
 		if other != f && other.incarnation == log.Incarnation &&
 			!other.pos.Less(span.From) && other.pos.Less(span.To) && other.sink.Room() {
 			other.unsure = false // it stands inside the log
-			t.accept(other, span)
+			t.acceptPage(other, span, whole)
 		}
 	}
 	if fresh && t.live == 0 && (t.incarnation != log.Incarnation || log.Last.Less(t.head)) {
@@ -312,13 +371,47 @@ func (t *Topic) TakeLeft(do func(*Feed)) {
 	t.left = t.left[:0]
 }
 
-// TakeBad calls do for every entry met since the last call whose record can't be read. Such entries are
-// left out; an entry that is read again is told again.
+// TakeBad calls do for every entry met since the last call whose record can't be read. To a feed it is a
+// gap; an entry that is read again is told again.
 func (t *Topic) TakeBad(do func(event.Entry)) {
 	for _, e := range t.bad {
 		do(e)
 	}
 	t.bad = nil
+}
+
+// acceptPage is accept for a span of which some entries can't be read, unless it is whole.
+func (t *Topic) acceptPage(f *Feed, span event.Span, whole bool) {
+	if whole {
+		t.accept(f, span)
+		return
+	}
+	for {
+		part, broken, rest, more := cut(span)
+		if !t.accept(f, part) || !more || !t.acceptBroken(f, broken, part.To, span.SlotSet) {
+			return
+		}
+		span = rest
+	}
+}
+
+// acceptBroken is accept for the stretch up to an entry that can't be read.
+func (t *Topic) acceptBroken(f *Feed, e event.Entry, from event.Position, slotSet uint64) bool {
+	before := f.pos
+	if !t.accept(f, event.Span{From: from, To: e.Pos, SlotSet: slotSet}) {
+		return false
+	}
+	if before.Less(e.Pos) {
+		t.tellBroken(f, e, f.incarnation)
+	}
+	return true
+}
+
+func (t *Topic) tellBroken(f *Feed, e event.Entry, incarnation string) {
+	f.gaps++
+	if f.onGap != nil {
+		f.onGap(Gap{Kind: Undecodable, First: e.Pos, Last: e.Pos, Incarnation: incarnation, After: e.Pos, Next: incarnation})
+	}
 }
 
 // accept moves a feed with a position of its own over a span. It reports whether the feed now stands at
@@ -528,25 +621,21 @@ func (t *Topic) covers(number uint64, slots grouping.Set) bool {
 	return false
 }
 
-// clean returns the span without entries whose records can't be read, which are remembered in t.bad.
-func (t *Topic) clean(span event.Span) event.Span {
+// cut divides a span at its first entry that can't be read. There is more if it has one.
+func cut(span event.Span) (part event.Span, broken event.Entry, rest event.Span, more bool) {
 	for i, e := range span.Entries {
 		if e.Record.Check() == nil {
 			continue
 		}
-		good := append(make([]event.Entry, 0, len(span.Entries)-1), span.Entries[:i]...)
-		for _, e := range span.Entries[i:] {
-			if e.Record.Check() == nil {
-				good = append(good, e)
-			} else {
-				t.bad = append(t.bad, e)
-			}
+		part, rest = span, span
+		part.Entries, part.Examined, part.To = span.Entries[:i:i], i, span.From
+		if i > 0 {
+			part.To = span.Entries[i-1].Pos
 		}
-		span.Examined -= len(span.Entries) - len(good)
-		span.Entries = good
-		break
+		rest.Entries, rest.Examined, rest.From = span.Entries[i+1:], span.Examined-i-1, e.Pos
+		return part, e, rest, true
 	}
-	return span
+	return span, event.Entry{}, event.Span{}, false
 }
 
 // held is the part of a span read from the log that it really covers: entries at or below the last one

@@ -15,7 +15,7 @@ import (
 
 // FeedMeter counts what happens in a hub. It comes before the hub, whose hooks it is.
 type FeedMeter struct {
-	gaps        [4]atomic.Int64 // by feed.Kind
+	gaps        [feed.Undecodable + 1]atomic.Int64 // by feed.Kind
 	catchUps    atomic.Int64
 	undecodable atomic.Int64
 	hub         atomic.Pointer[fanout.Hub]
@@ -25,7 +25,7 @@ type FeedMeter struct {
 func NewFeedMeter(meter metric.Meter) (*FeedMeter, error) {
 	f := &FeedMeter{}
 	m := maker{meter: meter}
-	for _, kind := range []feed.Kind{feed.Trimmed, feed.Incarnation, feed.Regressed} {
+	for _, kind := range []feed.Kind{feed.Trimmed, feed.Incarnation, feed.Regressed, feed.Undecodable} {
 		m.counter(metrics.FeedGaps, "Stretches of a topic that will not come, per feed.", &f.gaps[kind],
 			metric.WithAttributeSet(attribute.NewSet(attribute.String(metrics.Kind, kind.String()))))
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -259,6 +260,48 @@ func TestUntilWithoutAnEntry(t *testing.T) {
 	text := out[0].Positions[0].String()
 	if sub.rest(); !slices.Equal(sub.log, append(ids(0, 3), gapUndecodable+":"+text+":"+text)) {
 		t.Errorf("got %v", sub.log)
+	}
+}
+
+// newer is a store in which the record of some events was written by a newer program: one whose id
+// begins with "newer".
+type newer struct{ store.Store }
+
+func (n newer) Read(ctx context.Context, topic string, after event.Position, limit store.ReadLimit) (store.Page, error) {
+	page, err := n.Store.Read(ctx, topic, after, limit)
+	page.Entries = slices.Clone(page.Entries)
+	for i, e := range page.Entries {
+		if bytes.Contains(e.Record, []byte("newer")) {
+			page.Entries[i].Record = append(event.Record{99}, e.Record[1:]...)
+		}
+	}
+	return page, err
+}
+
+// A record whose header is broken is a gap with exact ends to those who replay it and to those who are
+// live, and what follows it comes.
+func TestARecordWithABrokenHeaderIsAGap(t *testing.T) {
+	s := newServer(t, func(c *Config) { c.Store = newer{c.Store} })
+	live := s.subscribe(&turnlanev1.SubscribeRequest{Topic: "t"})
+	s.publish("t", 0, 3)
+	broken := numbered(0, 2)
+	broken[0].Id, broken[1].Id = "newer-1", "newer-2"
+	out, err := s.client.PublishEvents(deadline(t), &turnlanev1.PublishEventsRequest{Topic: "t", Events: broken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.publish("t", 3, 2)
+	want := ids(0, 3)
+	for _, pos := range out.GetPositions() {
+		want = append(want, gapUndecodable+":"+pos+":"+pos)
+	}
+	want = append(want, ids(3, 2)...)
+	if live.take(5); !slices.Equal(live.log, want) {
+		t.Errorf("live: %v, want %v", live.log, want)
+	}
+	replay := s.subscribe(&turnlanev1.SubscribeRequest{Topic: "t", From: earliest(), Until: tail()})
+	if replay.rest(); !slices.Equal(replay.log, want) {
+		t.Errorf("replay: %v, want %v", replay.log, want)
 	}
 }
 

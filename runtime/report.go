@@ -162,7 +162,7 @@ func (l *lane) onGap(g feed.Gap) {
 	a.mu.Lock()
 	l.gaps++
 	tell := false
-	if g.Kind != feed.Trimmed {
+	if g.Kind == feed.Incarnation || g.Kind == feed.Regressed {
 		// What waits, and what is in hand, is of a log that is no more: its positions say nothing.
 		a.box.Cut(l.index)
 		l.floor.Reset(g.After)

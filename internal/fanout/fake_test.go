@@ -63,7 +63,9 @@ func (l *fakeLog) fault(ctx context.Context, call, topic string) error {
 	return nil
 }
 
-// append stores events with these keys and rings.
+const broken = "broken"
+
+// append stores events with these keys and rings. The record of the key broken can't be read.
 func (l *fakeLog) append(topic string, keys ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,20 +77,15 @@ func (l *fakeLog) append(topic string, keys ...string) {
 	}
 	for _, key := range keys {
 		t.last = event.Position{Ms: t.last.Ms, Seq: t.last.Seq + 2}
-		t.entries = append(t.entries, event.Entry{Pos: t.last, Record: record(key)})
+		e := event.Entry{Pos: t.last, Record: record(key)}
+		if key == broken {
+			e.Record[0] = 99
+		}
+		t.entries = append(t.entries, e)
 	}
 	for n := range l.news {
 		n.tell(topic)
 	}
-}
-
-// spoil makes the newest entry of a topic unreadable.
-func (l *fakeLog) spoil(topic string) event.Position {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := &l.topics[topic].entries[len(l.topics[topic].entries)-1]
-	e.Record = append(event.Record{99}, e.Record[1:]...)
-	return e.Pos
 }
 
 func (l *fakeLog) trim(topic string, upTo event.Position) {

@@ -73,6 +73,7 @@ type Hub struct {
 	cfg    Config
 	log    *slog.Logger
 	faults faultLog
+	broken faultLog // entries that can't be read
 	recent *feed.Budget
 	reads  *queue[*topic] // topics to read for their live feeds
 	pages  *queue[*Feed]  // feeds to read a page for

@@ -432,29 +432,65 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 	})
 }
 
-func TestBadRecordsAreSkippedAndToldOnce(t *testing.T) {
+// An entry whose record cannot be read is a gap to every feed that comes to it, live or not, whatever its
+// slots; the hook and the log are told once.
+func TestBadRecordsAreGapsToEveryFeed(t *testing.T) {
 	var mu sync.Mutex
 	var told []string
-	cfg := Config{Hooks: Hooks{Bad: func(topic string, e event.Entry, err error) {
+	var text strings.Builder
+	cfg := Config{Logger: slog.New(slog.NewTextHandler(&text, nil)), Hooks: Hooks{Bad: func(topic string, e event.Entry, err error) {
 		mu.Lock()
 		told = append(told, fmt.Sprintf("%s %s: %v", topic, e.Pos, err))
 		mu.Unlock()
 	}}}
 	bubble(t, cfg, func(t *testing.T, h *Hub, log *fakeLog) {
-		log.append("t", "a")
-		log.append("t", "bad")
-		log.spoil("t")
-		log.append("t", "b")
+		log.append("t", "a", broken, "b") // 2, 4, 6
+		first, second := pos(4), pos(10)
+		starts := map[*lane]*Feed{}
 		var lanes []*lane
-		for range 5 {
-			_, l := open(t, h, "t", 10, Options{Start: Earliest()})
+		for _, opts := range []Options{
+			{Start: Earliest()},
+			{Start: Earliest()},
+			{Start: Earliest(), Slots: grouping.NewSet(2, 0, 1)},
+			{Start: Earliest(), Slots: grouping.NewSet(2, 0)},
+			{Start: Earliest(), Slots: grouping.NewSet(2, 1)},
+			{Start: Tail()},
+		} {
+			f, l := open(t, h, "t", 4, opts)
 			lanes = append(lanes, l)
+			starts[l] = f
 		}
-		for _, l := range lanes {
-			wantSeen(t, l, "a", "b")
+		synctest.Wait()
+		log.append("t", "c", broken, "d", "e", "f") // 8 to 16
+		synctest.Wait()
+		for i, l := range lanes {
+			for l.take(starts[l], 2) > 0 {
+				synctest.Wait()
+			}
+			var want []feed.Gap
+			for _, p := range []event.Position{first, second} {
+				if i < 5 || p != first {
+					want = append(want, feed.Gap{Kind: feed.Undecodable, First: p, Last: p, Incarnation: "i1", After: p, Next: "i1"})
+				}
+			}
+			if got := l.gapsSeen(); !slices.Equal(got, want) {
+				t.Errorf("feed %d was told of %v, want %v", i, got, want)
+			}
+			if s := starts[l].Status(); s.State != Live || s.Position != pos(16) || s.Gaps != uint64(len(want)) {
+				t.Errorf("feed %d: %+v", i, s)
+			}
 		}
-		if len(told) != 1 || !strings.HasPrefix(told[0], "t 0-4: record version 99") {
+		wantSeen(t, lanes[0], "a", "b", "c", "d", "e", "f")
+		wantSeen(t, lanes[2], "a", "b", "c", "d", "e", "f")
+		wantSeen(t, lanes[5], "c", "d", "e", "f")
+		if n := len(lanes[3].seen(t)) + len(lanes[4].seen(t)); n != 6 {
+			t.Errorf("the members of a group got %d entries, want 6", n)
+		}
+		if len(told) != 2 || !strings.HasPrefix(told[0], "t 0-4: record version 99") || !strings.HasPrefix(told[1], "t 0-10: ") {
 			t.Errorf("told %q", told)
+		}
+		if logged := text.String(); strings.Count(logged, "\n") != 1 || !strings.Contains(logged, "topic=t position=0-4") {
+			t.Errorf("logged %q, want one line a second", logged)
 		}
 	})
 }

@@ -158,14 +158,20 @@ func (l *faultLog) report(ctx context.Context, doing, topic string, err error) {
 	if ctx.Err() != nil {
 		return // the end of Run is no fault
 	}
+	if skipped, due := l.due(); due {
+		l.log.Warn("the fan-out's upstream fails, will try again", "doing", doing, "topic", topic, "error", err, "more_failures", skipped)
+	}
+}
+
+// due reports whether a line may be logged now, and how many were not since the last one.
+func (l *faultLog) due() (skipped int, due bool) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if time.Since(l.last) < time.Second {
 		l.skipped++
-		l.mu.Unlock()
-		return
+		return 0, false
 	}
-	skipped := l.skipped
+	skipped = l.skipped
 	l.last, l.skipped = time.Now(), 0
-	l.mu.Unlock()
-	l.log.Warn("the fan-out's upstream fails, will try again", "doing", doing, "topic", topic, "error", err, "more_failures", skipped)
+	return skipped, true
 }

@@ -29,7 +29,7 @@ type topic struct {
 	dirty    bool // rang while no feed was live: read once one is
 	last     event.Position
 	failures int
-	told     map[event.Position]struct{} // bad entries that Hooks.Bad was told of
+	told     map[event.Position]struct{} // bad entries that were told of
 	bad      []event.Entry               // to tell, once the lock is released
 }
 
@@ -138,7 +138,7 @@ func (t *topic) settle() {
 		f.Host().(*Feed).park()
 	})
 	t.core.TakeBad(func(e event.Entry) {
-		if _, ok := t.told[e.Pos]; ok || t.hub.cfg.Hooks.Bad == nil {
+		if _, ok := t.told[e.Pos]; ok {
 			return
 		}
 		if t.told == nil || len(t.told) == maxTold {
@@ -155,7 +155,14 @@ func (t *topic) unlock() {
 	t.bad = nil
 	t.mu.Unlock()
 	for _, e := range bad {
-		t.hub.cfg.Hooks.Bad(t.name, e, e.Record.Check())
+		err := e.Record.Check()
+		if skipped, due := t.hub.broken.due(); due {
+			t.hub.log.Error("an entry cannot be read; all readers of its topic are told of a gap",
+				"topic", t.name, "position", e.Pos, "error", err, "more_entries", skipped)
+		}
+		if t.hub.cfg.Hooks.Bad != nil {
+			t.hub.cfg.Hooks.Bad(t.name, e, err)
+		}
 	}
 }
 

@@ -641,7 +641,7 @@ type Gap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	First string                 `protobuf:"bytes,1,opt,name=first,proto3" json:"first,omitempty"`
 	Last  string                 `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"`
-	// trimmed, incarnation, regressed or replay_bound.
+	// trimmed, incarnation, regressed, undecodable or replay_bound.
 	Kind          string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
