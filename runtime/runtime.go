@@ -34,6 +34,7 @@ import (
 	"github.com/turnlane/turnlane/internal/admission"
 	"github.com/turnlane/turnlane/internal/engine"
 	"github.com/turnlane/turnlane/internal/fanout"
+	"github.com/turnlane/turnlane/internal/lifecycle"
 	"github.com/turnlane/turnlane/internal/session"
 	"github.com/turnlane/turnlane/store"
 )
@@ -132,7 +133,7 @@ type Runtime struct {
 	outbox  *outbox
 	starts  *starter
 	flush   *flusher
-	reports *reports
+	reports *lifecycle.Outbox
 	check   func(topic string, e *event.Event) error
 	meters  *meters
 	types   map[string]*hosted
@@ -185,7 +186,7 @@ func New(c Config) (*Runtime, error) {
 	r.outbox = newOutbox(r)
 	r.starts = &starter{r: r}
 	r.flush = newFlusher(r)
-	r.reports = newReports(c.Publisher, c.Logger)
+	r.reports = lifecycle.NewOutbox(c.Publisher, c.Logger, maxReports)
 	return r, nil
 }
 
@@ -215,7 +216,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	defer stop()
 	var loops sync.WaitGroup
 	loops.Go(func() { r.flush.run(background) })
-	loops.Go(func() { r.reports.run(background) })
+	loops.Go(func() { _ = r.reports.Run(background, reportLimit) })
 	settling, settled := context.WithCancel(work)
 	defer settled()
 	loops.Go(func() { r.settleAll(settling) })
