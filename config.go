@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/turnlane/turnlane/store/pebblestore"
 )
 
@@ -46,6 +48,10 @@ type Config struct {
 	Pod string
 	// DrainTimeout bounds how long a stop waits for running turns. Default 10 s.
 	DrainTimeout time.Duration
+	// TracerProvider makes OpenTelemetry spans of publish calls and of turns. A turn's span is in the trace
+	// of its event, as the event's traceparent says, and the outputs of the turn carry the span on. The
+	// provider, with its exporter, is the program's own: it shuts it down after Run. Default: no spans.
+	TracerProvider trace.TracerProvider
 	// Logger gets what a person should know. Default: warnings and errors to standard error.
 	Logger *slog.Logger
 }

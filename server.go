@@ -154,7 +154,8 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	}
 	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: feeds.Hooks()})
 	feeds.Watch(p.hub)
-	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Logger: log.With("role", "gateway"), Meter: meter}); err != nil {
+	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Logger: log.With("role", "gateway"), Meter: meter,
+		TracerProvider: s.cfg.TracerProvider}); err != nil {
 		return nil, err
 	}
 
@@ -169,7 +170,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	}
 	if p.runtime, err = runtime.New(runtime.Config{
 		Store: db, Hub: p.hub, Session: p.session, Types: types, Publisher: p.gateway, Pod: s.cfg.Pod,
-		DrainTimeout: s.cfg.DrainTimeout, Logger: log.With("role", "runtime"), Meter: meter,
+		DrainTimeout: s.cfg.DrainTimeout, Logger: log.With("role", "runtime"), Meter: meter, TracerProvider: s.cfg.TracerProvider,
 	}); err != nil {
 		return nil, err
 	}

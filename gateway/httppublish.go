@@ -16,6 +16,7 @@ import (
 
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/internal/admission"
+	"github.com/turnlane/turnlane/internal/tracing"
 )
 
 // Attributes of the envelope that a body without one gets.
@@ -52,7 +53,11 @@ func (g *Gateway) httpPublish(w http.ResponseWriter, r *http.Request) {
 		g.refuseHTTP(w, err)
 		return
 	}
-	positions, err := g.publish(r.Context(), topic, events)
+	ctx := r.Context()
+	if g.tracer != nil {
+		ctx = tracing.FromHeader(ctx, r.Header)
+	}
+	positions, err := g.publish(ctx, topic, events)
 	if err != nil {
 		failPublish(w, err)
 		return

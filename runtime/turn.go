@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -13,6 +15,7 @@ import (
 	"github.com/turnlane/turnlane/cursors"
 	"github.com/turnlane/turnlane/inbox"
 	"github.com/turnlane/turnlane/internal/engine"
+	"github.com/turnlane/turnlane/internal/tracing"
 )
 
 // turn is all that one turn needs, in one piece of memory.
@@ -22,6 +25,7 @@ type turn struct {
 	a      *activation
 	item   inbox.Item
 	ticket cursors.Ticket
+	span   atomic.Pointer[tracing.Span] // nil: none
 }
 
 // undecodable marks the error of a record that cannot be decoded.
@@ -32,10 +36,16 @@ func (e *undecodable) Unwrap() error { return e.err }
 
 // Handle implements engine.Turn.
 func (t *turn) Handle() error {
+	ctx := context.Context(&t.Context)
+	if tracer := t.a.r.tracer; tracer != nil {
+		var span *tracing.Span
+		ctx, span = tracer.StartTurn(ctx, &t.Turn)
+		t.span.Store(span)
+	}
 	if _, err := t.Turn.Decode(); err != nil {
 		return actor.Permanent(&undecodable{err})
 	}
-	return t.a.handler.Handle(&t.Context, &t.Turn)
+	return t.a.handler.Handle(ctx, &t.Turn)
 }
 
 // Ended implements engine.Body.
@@ -43,6 +53,7 @@ func (a *activation) Ended(ended engine.Turn, r engine.Result) {
 	t := ended.(*turn)
 	outputs, refused := t.Turn.Close()
 	if r.Kind == engine.Cancelled {
+		t.span.Load().EndTurn("cancelled", nil)
 		return // the event stays unfinished, for whoever goes on
 	}
 	outcome, err := outcomeOf(r)
@@ -50,6 +61,7 @@ func (a *activation) Ended(ended engine.Turn, r engine.Result) {
 		outcome, err, outputs = actor.OutcomeFailed, refused, nil
 	}
 	a.typ.meter.turn(outcome, t, r)
+	t.span.Load().EndTurn(outcome.String(), err)
 	switch outcome {
 	case actor.OutcomeDone:
 		a.finish(t, outputs, r.End)
