@@ -183,6 +183,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 
 	p.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(gateway.MaxMessageBytes),
+		grpc.ConnectionTimeout(closeLimit), // a stop waits for connections that have not said a word
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
