@@ -80,7 +80,11 @@ func newServer(t testing.TB, edits ...func(*Config)) *server {
 
 // runHub runs a hub until the test's end.
 func runHub(t testing.TB, log store.Log) *fanout.Hub {
-	hub := fanout.New(fanout.Config{Upstream: log})
+	return runHubWith(t, fanout.Config{Upstream: log})
+}
+
+func runHubWith(t testing.TB, cfg fanout.Config) *fanout.Hub {
+	hub := fanout.New(cfg)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = hub.Run(ctx) }()
