@@ -290,7 +290,7 @@ func (p *process) serve(ctx context.Context, grpcListener, httpListener net.List
 		var both sync.WaitGroup
 		both.Go(func() {
 			if err := p.http.Shutdown(limit); err != nil {
-				p.http.Close()
+				_ = p.http.Close()
 			}
 		})
 		both.Go(p.grpc.GracefulStop)

@@ -34,7 +34,7 @@ func TestTurnTellsItsEvent(t *testing.T) {
 	if e := turn.Event(); e.ID != "t-1" || e.Subject != "ACME" || string(e.Data) != `{"n":1}` {
 		t.Errorf("Event is %+v", e)
 	}
-	if turn.Event() != turn.Event() {
+	if first, second := turn.Event(), turn.Event(); first != second {
 		t.Error("the event is decoded twice")
 	}
 	if turn.Topic() != "trades" || turn.Position() != in.Entry.Pos || turn.Worker() != in.Worker {

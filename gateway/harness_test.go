@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -224,9 +225,9 @@ func (s *subscriber) take(n int) []string {
 func (s *subscriber) rest() []string {
 	s.t.Helper()
 	for {
-		switch err := s.next(); err {
-		case nil:
-		case io.EOF:
+		switch err := s.next(); {
+		case err == nil:
+		case errors.Is(err, io.EOF):
 			return s.ids
 		default:
 			s.t.Fatalf("after %d events: %v", len(s.ids), err)

@@ -172,7 +172,7 @@ func checkHeaders(h http.Header) (mediaType string, err error) {
 	}
 	mediaType, parameters, err := mime.ParseMediaType(values[0])
 	if err != nil || !strings.HasPrefix(mediaType, "application/cloudevents") {
-		return mediaType, nil // the decoder judges what becomes the datacontenttype
+		return mediaType, nil //nolint:nilerr // the decoder judges what becomes the datacontenttype
 	}
 	if charset := parameters["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
 		return "", unsupported("Content-Type", "has charset "+strconv.Quote(charset), "send UTF-8")

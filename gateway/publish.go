@@ -129,8 +129,7 @@ func atIndex(i int, err error) error {
 		prefix += "." + e.Field
 	}
 	at := &event.Error{Field: prefix, Rule: e.Rule, Fix: e.Fix}
-	var size *admission.SizeError
-	if errors.As(err, &size) {
+	if _, ok := errors.AsType[*admission.SizeError](err); ok {
 		return &admission.SizeError{Err: at}
 	}
 	return at

@@ -104,7 +104,7 @@ func (c *committer) run() {
 	}
 	syncer.Wait()
 	c.compactions.Wait()
-	c.group.batch.Close()
+	must(c.group.batch.Close())
 }
 
 func (c *committer) begin() {
@@ -191,7 +191,7 @@ func (s *Store) finish(g *group, err error) {
 		for _, op := range g.ops {
 			op.publish(s)
 		}
-		g.batch.Close()
+		must(g.batch.Close())
 	}
 	for _, t := range g.touched {
 		t.holds.Add(-1)
