@@ -72,14 +72,13 @@ func (l *lane) onGap(g feed.Gap) {
 	a := l.a
 	a.mu.Lock()
 	l.gaps++
-	tell := false
 	if g.Kind == feed.Incarnation || g.Kind == feed.Regressed {
 		// What waits, and what is in hand, is of a log that is no more: its positions say nothing.
 		a.box.Cut(l.index)
 		l.floor.Reset(g.After)
 		l.log, l.stored, l.replayTo = g.Next, unstored, event.Position{}
 	}
-	tell = l.markDirtyLocked()
+	tell := l.markDirtyLocked()
 	a.mu.Unlock()
 	if tell {
 		a.r.flush.add(a, time.Now())
