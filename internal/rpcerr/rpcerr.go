@@ -34,6 +34,7 @@ const (
 	SubscriberStalled = "SUBSCRIBER_STALLED"
 	ShuttingDown      = "SHUTTING_DOWN"
 	Conflict          = "CONFLICT"
+	RedriveUnderWay   = "REDRIVE_UNDER_WAY"
 	Internal          = "INTERNAL"
 )
 

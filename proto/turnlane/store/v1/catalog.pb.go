@@ -412,20 +412,33 @@ func (x *Placement) GetGeneration() uint64 {
 	return 0
 }
 
-// RedriveRecord is a redrive under way of one topic of dead letters, under redrive/<topic>. There is one
-// at a time, so that no dead letter is taken twice.
+// RedriveRecord is the redrive of one topic of dead letters that is under way, or the last one there
+// was, under redrive/<topic>. There is one at a time, so that no dead letter is taken twice.
 type RedriveRecord struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Topic       string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
-	Type        string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	Fingerprint string                 `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	To          string                 `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
-	Rate        uint32                 `protobuf:"varint,6,opt,name=rate,proto3" json:"rate,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Topic string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The filter. The position is all or nothing; type and fingerprint match everything when empty.
+	Type        string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Fingerprint string `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	To          string `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
+	Rate        uint32 `protobuf:"varint,6,opt,name=rate,proto3" json:"rate,omitempty"`
 	// It ends with the topic as it was when it was asked for.
-	UntilMs       uint64 `protobuf:"varint,7,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
-	UntilSeq      uint64 `protobuf:"varint,8,opt,name=until_seq,json=untilSeq,proto3" json:"until_seq,omitempty"`
-	Done          uint64 `protobuf:"varint,9,opt,name=done,proto3" json:"done,omitempty"`
+	UntilMs  uint64 `protobuf:"varint,7,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	UntilSeq uint64 `protobuf:"varint,8,opt,name=until_seq,json=untilSeq,proto3" json:"until_seq,omitempty"`
+	Done     uint64 `protobuf:"varint,9,opt,name=done,proto3" json:"done,omitempty"`
+	// Grows with every redrive of the topic: what it appends is told from what an earlier one did.
+	Number   uint64 `protobuf:"varint,10,opt,name=number,proto3" json:"number,omitempty"`
+	Total    uint64 `protobuf:"varint,11,opt,name=total,proto3" json:"total,omitempty"`
+	Skipped  uint64 `protobuf:"varint,12,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Finished bool   `protobuf:"varint,13,opt,name=finished,proto3" json:"finished,omitempty"`
+	// Somebody asked for its end. It is finished when what it has in hand is settled.
+	Cancelled bool `protobuf:"varint,14,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// What holds it up, if something does.
+	Trouble       string                 `protobuf:"bytes,15,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Position      string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -521,6 +534,69 @@ func (x *RedriveRecord) GetDone() uint64 {
 		return x.Done
 	}
 	return 0
+}
+
+func (x *RedriveRecord) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetSkipped() uint64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetFinished() bool {
+	if x != nil {
+		return x.Finished
+	}
+	return false
+}
+
+func (x *RedriveRecord) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
+func (x *RedriveRecord) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *RedriveRecord) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
 }
 
 // TopicRecord is a topic's settings, under topic/<topic>.
@@ -633,7 +709,7 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\x03run\x18\x02 \x01(\x04R\x03run\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xdb\x01\n" +
+	"generation\"\x8b\x04\n" +
 	"\rRedriveRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
@@ -643,7 +719,19 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\x04rate\x18\x06 \x01(\rR\x04rate\x12\x19\n" +
 	"\buntil_ms\x18\a \x01(\x04R\auntilMs\x12\x1b\n" +
 	"\tuntil_seq\x18\b \x01(\x04R\buntilSeq\x12\x12\n" +
-	"\x04done\x18\t \x01(\x04R\x04done\"R\n" +
+	"\x04done\x18\t \x01(\x04R\x04done\x12\x16\n" +
+	"\x06number\x18\n" +
+	" \x01(\x04R\x06number\x12\x14\n" +
+	"\x05total\x18\v \x01(\x04R\x05total\x12\x18\n" +
+	"\askipped\x18\f \x01(\x04R\askipped\x12\x1a\n" +
+	"\bfinished\x18\r \x01(\bR\bfinished\x12\x1c\n" +
+	"\tcancelled\x18\x0e \x01(\bR\tcancelled\x12\x18\n" +
+	"\atrouble\x18\x0f \x01(\tR\atrouble\x12\x1a\n" +
+	"\bposition\x18\x10 \x01(\tR\bposition\x129\n" +
+	"\n" +
+	"started_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
+	"\vfinished_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAt\"R\n" +
 	"\vTopicRecord\x12\x1b\n" +
 	"\tmax_bytes\x18\x01 \x01(\x04R\bmaxBytes\x12&\n" +
 	"\x0fmax_age_seconds\x18\x02 \x01(\x04R\rmaxAgeSecondsB>Z<github.com/turnlane/turnlane/proto/turnlane/store/v1;storev1b\x06proto3"
@@ -686,11 +774,13 @@ var file_turnlane_store_v1_catalog_proto_depIdxs = []int32{
 	12, // 6: turnlane.store.v1.WorkerRecord.created_at:type_name -> google.protobuf.Timestamp
 	12, // 7: turnlane.store.v1.WorkerRecord.updated_at:type_name -> google.protobuf.Timestamp
 	8,  // 8: turnlane.store.v1.GroupRecord.members:type_name -> turnlane.store.v1.GroupRecord.MembersEntry
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	12, // 9: turnlane.store.v1.RedriveRecord.started_at:type_name -> google.protobuf.Timestamp
+	12, // 10: turnlane.store.v1.RedriveRecord.finished_at:type_name -> google.protobuf.Timestamp
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_turnlane_store_v1_catalog_proto_init() }
