@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/turnlane/turnlane/deadletter"
 	"github.com/turnlane/turnlane/gateway"
 	"github.com/turnlane/turnlane/internal/builtin"
 	"github.com/turnlane/turnlane/internal/fanout"
@@ -135,6 +136,7 @@ type process struct {
 	gateway *gateway.Gateway
 	runtime *runtime.Runtime
 	manager *workmanager.Manager
+	letters *deadletter.Service
 	health  *health.Server
 	grpc    *grpc.Server
 	http    *http.Server
@@ -180,6 +182,12 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 		return nil, err
 	}
 
+	if p.letters, err = deadletter.New(deadletter.Config{
+		Store: db, Session: p.session, Logger: log.With("role", "deadletter"), Meter: meter,
+	}); err != nil {
+		return nil, err
+	}
+
 	p.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(gateway.MaxMessageBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
@@ -187,6 +195,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	)
 	turnlanev1.RegisterGatewayServiceServer(p.grpc, p.gateway)
 	turnlanev1.RegisterWorkManagerServiceServer(p.grpc, p.manager)
+	turnlanev1.RegisterDeadLetterServiceServer(p.grpc, p.letters)
 	healthv1.RegisterHealthServer(p.grpc, p.health)
 	reflection.Register(p.grpc)
 	services, err := gateway.JSON(p.grpc, gateway.MaxMessageBytes, streamWriteLimit)
@@ -217,7 +226,7 @@ func (p *process) checkSession(context.Context) error {
 
 // run starts the parts, and stops them in the order senders, then receivers:
 //
-//	intake (listeners, streams) → workmanager → runtime → gateway → session → hub
+//	intake (listeners, streams) → dead letters → workmanager → runtime → gateway → session → hub
 func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listener) error {
 	parts := newParts(ctx)
 	hub := parts.start("fan-out", p.hub.Run)
@@ -225,6 +234,7 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 	publishing := parts.start("gateway", p.gateway.Run)
 	turns := parts.start("runtime", p.runtime.Run)
 	catalog := parts.start("workmanager", p.manager.Run)
+	letters := parts.start("dead letters", p.letters.Run)
 	intake := parts.start("listeners", func(ctx context.Context) error {
 		return p.serve(ctx, grpcListener, httpListener)
 	})
@@ -239,7 +249,7 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 	<-parts.failed.Done()
 	p.health.Shutdown()
 	p.session.Update(func(info *store.SessionInfo) { info.Draining = true })
-	for _, stop := range []func(){intake, catalog, turns, publishing, keeper, hub} {
+	for _, stop := range []func(){intake, letters, catalog, turns, publishing, keeper, hub} {
 		stop()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -281,6 +291,7 @@ func (p *process) serve(ctx context.Context, grpcListener, httpListener net.List
 	group.Go(func() error {
 		<-ctx.Done()
 		p.gateway.Shutdown()
+		p.letters.Shutdown()
 		hard := time.AfterFunc(closeLimit, p.grpc.Stop)
 		defer hard.Stop()
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)

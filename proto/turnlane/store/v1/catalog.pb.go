@@ -435,10 +435,14 @@ type RedriveRecord struct {
 	// Somebody asked for its end. It is finished when what it has in hand is settled.
 	Cancelled bool `protobuf:"varint,14,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	// What holds it up, if something does.
-	Trouble       string                 `protobuf:"bytes,15,opt,name=trouble,proto3" json:"trouble,omitempty"`
-	Position      string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	Trouble    string                 `protobuf:"bytes,15,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Position   string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`
+	StartedAt  *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// The token of the leader that is at it: a higher one has taken it over.
+	Token uint64 `protobuf:"varint,19,opt,name=token,proto3" json:"token,omitempty"`
+	// What is up to here may be in the topic and brought back, both.
+	InHand        string `protobuf:"bytes,20,opt,name=in_hand,json=inHand,proto3" json:"in_hand,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -599,6 +603,20 @@ func (x *RedriveRecord) GetFinishedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *RedriveRecord) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetInHand() string {
+	if x != nil {
+		return x.InHand
+	}
+	return ""
+}
+
 // TopicRecord is a topic's settings, under topic/<topic>.
 type TopicRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -709,7 +727,7 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\x03run\x18\x02 \x01(\x04R\x03run\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\x8b\x04\n" +
+	"generation\"\xba\x04\n" +
 	"\rRedriveRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
@@ -731,7 +749,9 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishedAt\"R\n" +
+	"finishedAt\x12\x14\n" +
+	"\x05token\x18\x13 \x01(\x04R\x05token\x12\x17\n" +
+	"\ain_hand\x18\x14 \x01(\tR\x06inHand\"R\n" +
 	"\vTopicRecord\x12\x1b\n" +
 	"\tmax_bytes\x18\x01 \x01(\x04R\bmaxBytes\x12&\n" +
 	"\x0fmax_age_seconds\x18\x02 \x01(\x04R\rmaxAgeSecondsB>Z<github.com/turnlane/turnlane/proto/turnlane/store/v1;storev1b\x06proto3"
