@@ -196,7 +196,8 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	turnlanev1.RegisterGatewayServiceServer(p.grpc, p.gateway)
 	turnlanev1.RegisterWorkManagerServiceServer(p.grpc, p.manager)
 	turnlanev1.RegisterDeadLetterServiceServer(p.grpc, p.letters)
-	healthv1.RegisterHealthServer(p.grpc, p.health)
+	checks := append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})
+	healthv1.RegisterHealthServer(p.grpc, readiness{p.health, checks})
 	reflection.Register(p.grpc)
 	services, err := gateway.JSON(p.grpc, gateway.MaxMessageBytes, streamWriteLimit)
 	if err != nil {
@@ -207,7 +208,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	mux.Handle("/v1/", p.gateway.HTTP())
 	mux.Handle("/metrics", p.metrics.Handler())
 	mux.Handle("/livez", gateway.Livez())
-	mux.Handle("/readyz", gateway.Readyz(append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})...))
+	mux.Handle("/readyz", gateway.Readyz(checks...))
 	mux.Handle("/", services)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
