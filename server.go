@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/turnlane/turnlane/deadletter"
 	"github.com/turnlane/turnlane/gateway"
 	"github.com/turnlane/turnlane/internal/builtin"
 	"github.com/turnlane/turnlane/internal/fanout"
@@ -135,6 +136,7 @@ type process struct {
 	gateway *gateway.Gateway
 	runtime *runtime.Runtime
 	manager *workmanager.Manager
+	letters *deadletter.Service
 	health  *health.Server
 	grpc    *grpc.Server
 	http    *http.Server
@@ -181,6 +183,12 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 		return nil, err
 	}
 
+	if p.letters, err = deadletter.New(deadletter.Config{
+		Store: db, Session: p.session, Logger: log.With("role", "deadletter"), Meter: meter,
+	}); err != nil {
+		return nil, err
+	}
+
 	p.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(gateway.MaxMessageBytes),
 		grpc.ConnectionTimeout(closeLimit), // a stop waits for connections that have not said a word
@@ -189,7 +197,9 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	)
 	turnlanev1.RegisterGatewayServiceServer(p.grpc, p.gateway)
 	turnlanev1.RegisterWorkManagerServiceServer(p.grpc, p.manager)
-	healthv1.RegisterHealthServer(p.grpc, p.health)
+	turnlanev1.RegisterDeadLetterServiceServer(p.grpc, p.letters)
+	checks := append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})
+	healthv1.RegisterHealthServer(p.grpc, readiness{p.health, checks})
 	reflection.Register(p.grpc)
 	services, err := gateway.JSON(p.grpc, gateway.MaxMessageBytes, streamWriteLimit)
 	if err != nil {
@@ -200,7 +210,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	mux.Handle("/v1/", p.gateway.HTTP())
 	mux.Handle("/metrics", p.metrics.Handler())
 	mux.Handle("/livez", gateway.Livez())
-	mux.Handle("/readyz", gateway.Readyz(append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})...))
+	mux.Handle("/readyz", gateway.Readyz(checks...))
 	mux.Handle("/", services)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -219,7 +229,7 @@ func (p *process) checkSession(context.Context) error {
 
 // run starts the parts, and stops them in the order senders, then receivers:
 //
-//	intake (listeners, streams) → workmanager → runtime → gateway → session → hub
+//	intake (listeners, streams) → dead letters → workmanager → runtime → gateway → session → hub
 func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listener) error {
 	parts := newParts(ctx)
 	hub := parts.start("fan-out", p.hub.Run)
@@ -227,6 +237,7 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 	publishing := parts.start("gateway", p.gateway.Run)
 	turns := parts.start("runtime", p.runtime.Run)
 	catalog := parts.start("workmanager", p.manager.Run)
+	letters := parts.start("dead letters", p.letters.Run)
 	intake := parts.start("listeners", func(ctx context.Context) error {
 		return p.serve(ctx, grpcListener, httpListener)
 	})
@@ -241,7 +252,7 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 	<-parts.failed.Done()
 	p.health.Shutdown()
 	p.session.Update(func(info *store.SessionInfo) { info.Draining = true })
-	for _, stop := range []func(){intake, catalog, turns, publishing, keeper, hub} {
+	for _, stop := range []func(){intake, letters, catalog, turns, publishing, keeper, hub} {
 		stop()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -283,6 +294,7 @@ func (p *process) serve(ctx context.Context, grpcListener, httpListener net.List
 	group.Go(func() error {
 		<-ctx.Done()
 		p.gateway.Shutdown()
+		p.letters.Shutdown()
 		hard := time.AfterFunc(closeLimit, p.grpc.Stop)
 		defer hard.Stop()
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)

@@ -33,7 +33,9 @@ const (
 	OutcomeUnknown    = "OUTCOME_UNKNOWN"
 	SubscriberStalled = "SUBSCRIBER_STALLED"
 	ShuttingDown      = "SHUTTING_DOWN"
+	NotReady          = "NOT_READY"
 	Conflict          = "CONFLICT"
+	RedriveUnderWay   = "REDRIVE_UNDER_WAY"
 	Internal          = "INTERNAL"
 )
 

@@ -280,6 +280,7 @@ var wholeStories = []story{
 			"Before": func() error { _, err := s.Before(ctx, "a", noon); return err },
 			"Topics": func() error { _, err := s.Topics(ctx, "", "", 1); return err },
 			"Trim":   func() error { _, err := s.Trim(ctx, "a", store.TrimLimit{MaxBytes: 1}); return err },
+			"Remove": func() error { _, err := s.Remove(ctx, "a", at(1)); return err },
 			"Delete": func() error { return s.DeleteTopic(ctx, "a") },
 			"News":   func() error { _, err := s.OpenNews(ctx); return err },
 			"Watch":  func() error { return n.Watch(ctx, "a") },

@@ -246,6 +246,129 @@ func (ReplayMode) EnumDescriptor() ([]byte, []int) {
 	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{3}
 }
 
+// OnExhausted is what becomes of an event that is given up on.
+type OnExhausted int32
+
+const (
+	OnExhausted_ON_EXHAUSTED_UNSPECIFIED OnExhausted = 0
+	// A dead letter; the worker goes on.
+	OnExhausted_ON_EXHAUSTED_DEAD_LETTER OnExhausted = 1
+	// Nothing is kept; the worker goes on.
+	OnExhausted_ON_EXHAUSTED_DROP OnExhausted = 2
+	// The event stays where it is and the worker's events pause until it is resumed.
+	OnExhausted_ON_EXHAUSTED_PAUSE OnExhausted = 3
+)
+
+// Enum value maps for OnExhausted.
+var (
+	OnExhausted_name = map[int32]string{
+		0: "ON_EXHAUSTED_UNSPECIFIED",
+		1: "ON_EXHAUSTED_DEAD_LETTER",
+		2: "ON_EXHAUSTED_DROP",
+		3: "ON_EXHAUSTED_PAUSE",
+	}
+	OnExhausted_value = map[string]int32{
+		"ON_EXHAUSTED_UNSPECIFIED": 0,
+		"ON_EXHAUSTED_DEAD_LETTER": 1,
+		"ON_EXHAUSTED_DROP":        2,
+		"ON_EXHAUSTED_PAUSE":       3,
+	}
+)
+
+func (x OnExhausted) Enum() *OnExhausted {
+	p := new(OnExhausted)
+	*p = x
+	return p
+}
+
+func (x OnExhausted) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnExhausted) Descriptor() protoreflect.EnumDescriptor {
+	return file_turnlane_v1_workmanager_proto_enumTypes[4].Descriptor()
+}
+
+func (OnExhausted) Type() protoreflect.EnumType {
+	return &file_turnlane_v1_workmanager_proto_enumTypes[4]
+}
+
+func (x OnExhausted) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnExhausted.Descriptor instead.
+func (OnExhausted) EnumDescriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{4}
+}
+
+// EventFate is what became of an event at one worker.
+type EventFate int32
+
+const (
+	EventFate_EVENT_FATE_UNSPECIFIED EventFate = 0
+	EventFate_EVENT_FATE_WAITING     EventFate = 1
+	EventFate_EVENT_FATE_IN_TURN     EventFate = 2
+	EventFate_EVENT_FATE_RETRYING    EventFate = 3
+	EventFate_EVENT_FATE_DONE        EventFate = 4
+	// Another slot's.
+	EventFate_EVENT_FATE_FILTERED EventFate = 5
+	EventFate_EVENT_FATE_DEAD     EventFate = 6
+	// Before the worker began.
+	EventFate_EVENT_FATE_SKIPPED EventFate = 7
+)
+
+// Enum value maps for EventFate.
+var (
+	EventFate_name = map[int32]string{
+		0: "EVENT_FATE_UNSPECIFIED",
+		1: "EVENT_FATE_WAITING",
+		2: "EVENT_FATE_IN_TURN",
+		3: "EVENT_FATE_RETRYING",
+		4: "EVENT_FATE_DONE",
+		5: "EVENT_FATE_FILTERED",
+		6: "EVENT_FATE_DEAD",
+		7: "EVENT_FATE_SKIPPED",
+	}
+	EventFate_value = map[string]int32{
+		"EVENT_FATE_UNSPECIFIED": 0,
+		"EVENT_FATE_WAITING":     1,
+		"EVENT_FATE_IN_TURN":     2,
+		"EVENT_FATE_RETRYING":    3,
+		"EVENT_FATE_DONE":        4,
+		"EVENT_FATE_FILTERED":    5,
+		"EVENT_FATE_DEAD":        6,
+		"EVENT_FATE_SKIPPED":     7,
+	}
+)
+
+func (x EventFate) Enum() *EventFate {
+	p := new(EventFate)
+	*p = x
+	return p
+}
+
+func (x EventFate) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EventFate) Descriptor() protoreflect.EnumDescriptor {
+	return file_turnlane_v1_workmanager_proto_enumTypes[5].Descriptor()
+}
+
+func (EventFate) Type() protoreflect.EnumType {
+	return &file_turnlane_v1_workmanager_proto_enumTypes[5]
+}
+
+func (x EventFate) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EventFate.Descriptor instead.
+func (EventFate) EnumDescriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{5}
+}
+
 // Start is a place in a topic. Unset means tail.
 type Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -431,9 +554,15 @@ type Policy struct {
 	// Back-off before the second attempt; doubles, with full jitter. Default 200 ms.
 	Backoff *durationpb.Duration `protobuf:"bytes,4,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	// Cap of the back-off. Default 1 min.
-	MaxBackoff    *durationpb.Duration `protobuf:"bytes,5,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxBackoff *durationpb.Duration `protobuf:"bytes,5,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
+	// How often an event may end the process before it is given up on. Default 3; 1 to 1,000,000.
+	MaxCrashes uint32 `protobuf:"varint,6,opt,name=max_crashes,json=maxCrashes,proto3" json:"max_crashes,omitempty"`
+	// What becomes of an event that is given up on. Default DEAD_LETTER.
+	OnExhausted OnExhausted `protobuf:"varint,7,opt,name=on_exhausted,json=onExhausted,proto3,enum=turnlane.v1.OnExhausted" json:"on_exhausted,omitempty"`
+	// The topic of the worker's dead letters, dlq.<something>. Default dlq.<topic of the event>.
+	DeadLetterTopic string `protobuf:"bytes,8,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -501,6 +630,27 @@ func (x *Policy) GetMaxBackoff() *durationpb.Duration {
 	return nil
 }
 
+func (x *Policy) GetMaxCrashes() uint32 {
+	if x != nil {
+		return x.MaxCrashes
+	}
+	return 0
+}
+
+func (x *Policy) GetOnExhausted() OnExhausted {
+	if x != nil {
+		return x.OnExhausted
+	}
+	return OnExhausted_ON_EXHAUSTED_UNSPECIFIED
+}
+
+func (x *Policy) GetDeadLetterTopic() string {
+	if x != nil {
+		return x.DeadLetterTopic
+	}
+	return ""
+}
+
 // Worker is a catalog record with its observed state.
 type Worker struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -524,7 +674,14 @@ type Worker struct {
 	CreatedAt  *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt  *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	// GetWorker only.
-	TopicStatus   []*WorkerTopic `protobuf:"bytes,20,rep,name=topic_status,json=topicStatus,proto3" json:"topic_status,omitempty"`
+	TopicStatus []*WorkerTopic `protobuf:"bytes,20,rep,name=topic_status,json=topicStatus,proto3" json:"topic_status,omitempty"`
+	// Grows with every change of the record; UpdateWorker takes it.
+	Revision uint64 `protobuf:"varint,21,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Events are held back; commands go on.
+	Paused      bool   `protobuf:"varint,22,opt,name=paused,proto3" json:"paused,omitempty"`
+	PauseReason string `protobuf:"bytes,23,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	// What the handler said last of how far its turn is. GetWorker only.
+	Progress      string `protobuf:"bytes,24,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -699,6 +856,34 @@ func (x *Worker) GetTopicStatus() []*WorkerTopic {
 	return nil
 }
 
+func (x *Worker) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Worker) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *Worker) GetPauseReason() string {
+	if x != nil {
+		return x.PauseReason
+	}
+	return ""
+}
+
+func (x *Worker) GetProgress() string {
+	if x != nil {
+		return x.Progress
+	}
+	return ""
+}
+
 // WorkerTopic is where a worker is in one topic.
 type WorkerTopic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -716,10 +901,15 @@ type WorkerTopic struct {
 	LaneBytes  uint64    `protobuf:"varint,7,opt,name=lane_bytes,json=laneBytes,proto3" json:"lane_bytes,omitempty"`
 	Feed       FeedState `protobuf:"varint,8,opt,name=feed,proto3,enum=turnlane.v1.FeedState" json:"feed,omitempty"`
 	// Since this activation began.
-	Examined      uint64 `protobuf:"varint,9,opt,name=examined,proto3" json:"examined,omitempty"`
-	Owned         uint64 `protobuf:"varint,10,opt,name=owned,proto3" json:"owned,omitempty"`
-	Filtered      uint64 `protobuf:"varint,11,opt,name=filtered,proto3" json:"filtered,omitempty"`
-	Gaps          uint64 `protobuf:"varint,12,opt,name=gaps,proto3" json:"gaps,omitempty"`
+	Examined uint64 `protobuf:"varint,9,opt,name=examined,proto3" json:"examined,omitempty"`
+	Owned    uint64 `protobuf:"varint,10,opt,name=owned,proto3" json:"owned,omitempty"`
+	Filtered uint64 `protobuf:"varint,11,opt,name=filtered,proto3" json:"filtered,omitempty"`
+	Gaps     uint64 `protobuf:"varint,12,opt,name=gaps,proto3" json:"gaps,omitempty"`
+	// The event in hand, if there is one: its position, the attempt, and when the next attempt is due if
+	// it waits for one.
+	InTurn        string                 `protobuf:"bytes,13,opt,name=in_turn,json=inTurn,proto3" json:"in_turn,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,14,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +1026,27 @@ func (x *WorkerTopic) GetGaps() uint64 {
 		return x.Gaps
 	}
 	return 0
+}
+
+func (x *WorkerTopic) GetInTurn() string {
+	if x != nil {
+		return x.InTurn
+	}
+	return ""
+}
+
+func (x *WorkerTopic) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *WorkerTopic) GetRetryAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryAt
+	}
+	return nil
 }
 
 type CreateWorkerRequest struct {
@@ -1892,6 +2103,966 @@ func (x *GroupSlot) GetState() WorkerState {
 	return WorkerState_WORKER_STATE_UNSPECIFIED
 }
 
+type UpdateWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or a name.
+	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// The revision that the change is made to; another one is ABORTED.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Replace the whole of what is set.
+	Tags          *TagSet    `protobuf:"bytes,3,opt,name=tags,proto3,oneof" json:"tags,omitempty"`
+	Config        *ConfigSet `protobuf:"bytes,4,opt,name=config,proto3,oneof" json:"config,omitempty"`
+	Policy        *Policy    `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateWorkerRequest) Reset() {
+	*x = UpdateWorkerRequest{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateWorkerRequest) ProtoMessage() {}
+
+func (x *UpdateWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateWorkerRequest.ProtoReflect.Descriptor instead.
+func (*UpdateWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *UpdateWorkerRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *UpdateWorkerRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *UpdateWorkerRequest) GetTags() *TagSet {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *UpdateWorkerRequest) GetConfig() *ConfigSet {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *UpdateWorkerRequest) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// TagSet is all tags of a worker.
+type TagSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tags          map[string]string      `protobuf:"bytes,1,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TagSet) Reset() {
+	*x = TagSet{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TagSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TagSet) ProtoMessage() {}
+
+func (x *TagSet) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TagSet.ProtoReflect.Descriptor instead.
+func (*TagSet) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *TagSet) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+// ConfigSet is the whole config of a worker.
+type ConfigSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Config        map[string]string      `protobuf:"bytes,1,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigSet) Reset() {
+	*x = ConfigSet{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigSet) ProtoMessage() {}
+
+func (x *ConfigSet) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigSet.ProtoReflect.Descriptor instead.
+func (*ConfigSet) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ConfigSet) GetConfig() map[string]string {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+type UpdateWorkerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateWorkerResponse) Reset() {
+	*x = UpdateWorkerResponse{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateWorkerResponse) ProtoMessage() {}
+
+func (x *UpdateWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateWorkerResponse.ProtoReflect.Descriptor instead.
+func (*UpdateWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *UpdateWorkerResponse) GetWorker() *Worker {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+type PauseWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or a name.
+	Worker        string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseWorkerRequest) Reset() {
+	*x = PauseWorkerRequest{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseWorkerRequest) ProtoMessage() {}
+
+func (x *PauseWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseWorkerRequest.ProtoReflect.Descriptor instead.
+func (*PauseWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PauseWorkerRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *PauseWorkerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type PauseWorkerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseWorkerResponse) Reset() {
+	*x = PauseWorkerResponse{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseWorkerResponse) ProtoMessage() {}
+
+func (x *PauseWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseWorkerResponse.ProtoReflect.Descriptor instead.
+func (*PauseWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PauseWorkerResponse) GetWorker() *Worker {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+type ResumeWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or a name.
+	Worker        string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeWorkerRequest) Reset() {
+	*x = ResumeWorkerRequest{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeWorkerRequest) ProtoMessage() {}
+
+func (x *ResumeWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeWorkerRequest.ProtoReflect.Descriptor instead.
+func (*ResumeWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ResumeWorkerRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+type ResumeWorkerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeWorkerResponse) Reset() {
+	*x = ResumeWorkerResponse{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeWorkerResponse) ProtoMessage() {}
+
+func (x *ResumeWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeWorkerResponse.ProtoReflect.Descriptor instead.
+func (*ResumeWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ResumeWorkerResponse) GetWorker() *Worker {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+type SendCommandRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or a name.
+	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// The command's name, [A-Za-z0-9._-]{1,128}: the event's type.
+	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// The event's data.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// Default application/json.
+	Datacontenttype string `protobuf:"bytes,4,opt,name=datacontenttype,proto3" json:"datacontenttype,omitempty"`
+	// The event's id, made up if empty. It is also the correlation id of the reply.
+	Id string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	// How long to wait for the reply; unset or zero returns once the command is stored.
+	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	// To a worker that is not desired RUNNING: fail at once instead of letting the command wait.
+	FailIfStopped bool `protobuf:"varint,7,opt,name=fail_if_stopped,json=failIfStopped,proto3" json:"fail_if_stopped,omitempty"`
+	// Where replies go instead of wrk.<type>.reply.<worker id>. Excludes wait.
+	ReplyTo       string `protobuf:"bytes,8,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendCommandRequest) Reset() {
+	*x = SendCommandRequest{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendCommandRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendCommandRequest) ProtoMessage() {}
+
+func (x *SendCommandRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendCommandRequest.ProtoReflect.Descriptor instead.
+func (*SendCommandRequest) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SendCommandRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *SendCommandRequest) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *SendCommandRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *SendCommandRequest) GetDatacontenttype() string {
+	if x != nil {
+		return x.Datacontenttype
+	}
+	return ""
+}
+
+func (x *SendCommandRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SendCommandRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *SendCommandRequest) GetFailIfStopped() bool {
+	if x != nil {
+		return x.FailIfStopped
+	}
+	return false
+}
+
+func (x *SendCommandRequest) GetReplyTo() string {
+	if x != nil {
+		return x.ReplyTo
+	}
+	return ""
+}
+
+type SendCommandResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Where the command is stored.
+	Topic    string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Position string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
+	// With wait: the reply.
+	Reply         *CommandReply `protobuf:"bytes,4,opt,name=reply,proto3" json:"reply,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendCommandResponse) Reset() {
+	*x = SendCommandResponse{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendCommandResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendCommandResponse) ProtoMessage() {}
+
+func (x *SendCommandResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendCommandResponse.ProtoReflect.Descriptor instead.
+func (*SendCommandResponse) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SendCommandResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SendCommandResponse) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *SendCommandResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *SendCommandResponse) GetReply() *CommandReply {
+	if x != nil {
+		return x.Reply
+	}
+	return nil
+}
+
+// CommandReply is the answer of a handler.
+type CommandReply struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Data            []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Datacontenttype string                 `protobuf:"bytes,3,opt,name=datacontenttype,proto3" json:"datacontenttype,omitempty"`
+	// Not empty when the command failed: UNKNOWN_COMMAND, FAILED, or what the handler gave.
+	ErrorReason   string `protobuf:"bytes,4,opt,name=error_reason,json=errorReason,proto3" json:"error_reason,omitempty"`
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommandReply) Reset() {
+	*x = CommandReply{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommandReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommandReply) ProtoMessage() {}
+
+func (x *CommandReply) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommandReply.ProtoReflect.Descriptor instead.
+func (*CommandReply) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *CommandReply) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CommandReply) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *CommandReply) GetDatacontenttype() string {
+	if x != nil {
+		return x.Datacontenttype
+	}
+	return ""
+}
+
+func (x *CommandReply) GetErrorReason() string {
+	if x != nil {
+		return x.ErrorReason
+	}
+	return ""
+}
+
+func (x *CommandReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type GetWorkerStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or a name.
+	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// Only keys that start with it.
+	Prefix        string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerStateRequest) Reset() {
+	*x = GetWorkerStateRequest{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerStateRequest) ProtoMessage() {}
+
+func (x *GetWorkerStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerStateRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkerStateRequest) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetWorkerStateRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *GetWorkerStateRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+type GetWorkerStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         map[string][]byte      `protobuf:"bytes,1,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerStateResponse) Reset() {
+	*x = GetWorkerStateResponse{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerStateResponse) ProtoMessage() {}
+
+func (x *GetWorkerStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerStateResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkerStateResponse) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *GetWorkerStateResponse) GetState() map[string][]byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type GetEventStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Position      string                 `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventStatusRequest) Reset() {
+	*x = GetEventStatusRequest{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventStatusRequest) ProtoMessage() {}
+
+func (x *GetEventStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetEventStatusRequest) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *GetEventStatusRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GetEventStatusRequest) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+type GetEventStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the topic still holds the event.
+	Held          bool             `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	Workers       []*EventAtWorker `protobuf:"bytes,2,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventStatusResponse) Reset() {
+	*x = GetEventStatusResponse{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventStatusResponse) ProtoMessage() {}
+
+func (x *GetEventStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetEventStatusResponse) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GetEventStatusResponse) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *GetEventStatusResponse) GetWorkers() []*EventAtWorker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// EventAtWorker is an event's fate at one worker.
+type EventAtWorker struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	WorkerId   string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	WorkerName string                 `protobuf:"bytes,2,opt,name=worker_name,json=workerName,proto3" json:"worker_name,omitempty"`
+	Fate       EventFate              `protobuf:"varint,3,opt,name=fate,proto3,enum=turnlane.v1.EventFate" json:"fate,omitempty"`
+	Attempt    uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	RetryAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	Error      string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// Of a dead letter.
+	DeadLetterTopic    string `protobuf:"bytes,7,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
+	DeadLetterPosition string `protobuf:"bytes,8,opt,name=dead_letter_position,json=deadLetterPosition,proto3" json:"dead_letter_position,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *EventAtWorker) Reset() {
+	*x = EventAtWorker{}
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventAtWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventAtWorker) ProtoMessage() {}
+
+func (x *EventAtWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_workmanager_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventAtWorker.ProtoReflect.Descriptor instead.
+func (*EventAtWorker) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_workmanager_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *EventAtWorker) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *EventAtWorker) GetWorkerName() string {
+	if x != nil {
+		return x.WorkerName
+	}
+	return ""
+}
+
+func (x *EventAtWorker) GetFate() EventFate {
+	if x != nil {
+		return x.Fate
+	}
+	return EventFate_EVENT_FATE_UNSPECIFIED
+}
+
+func (x *EventAtWorker) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *EventAtWorker) GetRetryAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryAt
+	}
+	return nil
+}
+
+func (x *EventAtWorker) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *EventAtWorker) GetDeadLetterTopic() string {
+	if x != nil {
+		return x.DeadLetterTopic
+	}
+	return ""
+}
+
+func (x *EventAtWorker) GetDeadLetterPosition() string {
+	if x != nil {
+		return x.DeadLetterPosition
+	}
+	return ""
+}
+
 var File_turnlane_v1_workmanager_proto protoreflect.FileDescriptor
 
 const file_turnlane_v1_workmanager_proto_rawDesc = "" +
@@ -1905,14 +3076,18 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\x02at\"_\n" +
 	"\x06Replay\x12+\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x17.turnlane.v1.ReplayModeR\x04mode\x12(\n" +
-	"\x05first\x18\x02 \x01(\v2\x12.turnlane.v1.StartR\x05first\"\xa0\x02\n" +
+	"\x05first\x18\x02 \x01(\v2\x12.turnlane.v1.StartR\x05first\"\xaa\x03\n" +
 	"\x06Policy\x12B\n" +
 	"\x0fhandler_timeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x0ehandlerTimeout\x12>\n" +
 	"\rhandler_grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\fhandlerGrace\x12!\n" +
 	"\fmax_attempts\x18\x03 \x01(\rR\vmaxAttempts\x123\n" +
 	"\abackoff\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\abackoff\x12:\n" +
 	"\vmax_backoff\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"maxBackoff\"\xd2\x06\n" +
+	"maxBackoff\x12\x1f\n" +
+	"\vmax_crashes\x18\x06 \x01(\rR\n" +
+	"maxCrashes\x12;\n" +
+	"\fon_exhausted\x18\a \x01(\x0e2\x18.turnlane.v1.OnExhaustedR\vonExhausted\x12*\n" +
+	"\x11dead_letter_topic\x18\b \x01(\tR\x0fdeadLetterTopic\"\xc5\a\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1938,13 +3113,17 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"created_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
 	"updated_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12;\n" +
-	"\ftopic_status\x18\x14 \x03(\v2\x18.turnlane.v1.WorkerTopicR\vtopicStatus\x1a9\n" +
+	"\ftopic_status\x18\x14 \x03(\v2\x18.turnlane.v1.WorkerTopicR\vtopicStatus\x12\x1a\n" +
+	"\brevision\x18\x15 \x01(\x04R\brevision\x12\x16\n" +
+	"\x06paused\x18\x16 \x01(\bR\x06paused\x12!\n" +
+	"\fpause_reason\x18\x17 \x01(\tR\vpauseReason\x12\x1a\n" +
+	"\bprogress\x18\x18 \x01(\tR\bprogress\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xde\x03\n" +
 	"\vWorkerTopic\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x12\n" +
@@ -1961,7 +3140,10 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\x05owned\x18\n" +
 	" \x01(\x04R\x05owned\x12\x1a\n" +
 	"\bfiltered\x18\v \x01(\x04R\bfiltered\x12\x12\n" +
-	"\x04gaps\x18\f \x01(\x04R\x04gaps\"\x8f\x04\n" +
+	"\x04gaps\x18\f \x01(\x04R\x04gaps\x12\x17\n" +
+	"\ain_turn\x18\r \x01(\tR\x06inTurn\x12\x18\n" +
+	"\aattempt\x18\x0e \x01(\rR\aattempt\x125\n" +
+	"\bretry_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\x8f\x04\n" +
 	"\x13CreateWorkerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -2042,7 +3224,81 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\vworker_name\x18\x03 \x01(\tR\n" +
 	"workerName\x12\x10\n" +
 	"\x03pod\x18\x04 \x01(\tR\x03pod\x12.\n" +
-	"\x05state\x18\x05 \x01(\x0e2\x18.turnlane.v1.WorkerStateR\x05state*\xae\x01\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x18.turnlane.v1.WorkerStateR\x05state\"\xed\x01\n" +
+	"\x13UpdateWorkerRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12,\n" +
+	"\x04tags\x18\x03 \x01(\v2\x13.turnlane.v1.TagSetH\x00R\x04tags\x88\x01\x01\x123\n" +
+	"\x06config\x18\x04 \x01(\v2\x16.turnlane.v1.ConfigSetH\x01R\x06config\x88\x01\x01\x12+\n" +
+	"\x06policy\x18\x05 \x01(\v2\x13.turnlane.v1.PolicyR\x06policyB\a\n" +
+	"\x05_tagsB\t\n" +
+	"\a_config\"t\n" +
+	"\x06TagSet\x121\n" +
+	"\x04tags\x18\x01 \x03(\v2\x1d.turnlane.v1.TagSet.TagsEntryR\x04tags\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x01\n" +
+	"\tConfigSet\x12:\n" +
+	"\x06config\x18\x01 \x03(\v2\".turnlane.v1.ConfigSet.ConfigEntryR\x06config\x1a9\n" +
+	"\vConfigEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"C\n" +
+	"\x14UpdateWorkerResponse\x12+\n" +
+	"\x06worker\x18\x01 \x01(\v2\x13.turnlane.v1.WorkerR\x06worker\"D\n" +
+	"\x12PauseWorkerRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"B\n" +
+	"\x13PauseWorkerResponse\x12+\n" +
+	"\x06worker\x18\x01 \x01(\v2\x13.turnlane.v1.WorkerR\x06worker\"-\n" +
+	"\x13ResumeWorkerRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\"C\n" +
+	"\x14ResumeWorkerResponse\x12+\n" +
+	"\x06worker\x18\x01 \x01(\v2\x13.turnlane.v1.WorkerR\x06worker\"\x86\x02\n" +
+	"\x12SendCommandRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x18\n" +
+	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12(\n" +
+	"\x0fdatacontenttype\x18\x04 \x01(\tR\x0fdatacontenttype\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12-\n" +
+	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12&\n" +
+	"\x0ffail_if_stopped\x18\a \x01(\bR\rfailIfStopped\x12\x19\n" +
+	"\breply_to\x18\b \x01(\tR\areplyTo\"\x88\x01\n" +
+	"\x13SendCommandResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\tR\bposition\x12/\n" +
+	"\x05reply\x18\x04 \x01(\v2\x19.turnlane.v1.CommandReplyR\x05reply\"\x95\x01\n" +
+	"\fCommandReply\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12(\n" +
+	"\x0fdatacontenttype\x18\x03 \x01(\tR\x0fdatacontenttype\x12!\n" +
+	"\ferror_reason\x18\x04 \x01(\tR\verrorReason\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"G\n" +
+	"\x15GetWorkerStateRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\"\x98\x01\n" +
+	"\x16GetWorkerStateResponse\x12D\n" +
+	"\x05state\x18\x01 \x03(\v2..turnlane.v1.GetWorkerStateResponse.StateEntryR\x05state\x1a8\n" +
+	"\n" +
+	"StateEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"I\n" +
+	"\x15GetEventStatusRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"b\n" +
+	"\x16GetEventStatusResponse\x12\x12\n" +
+	"\x04held\x18\x01 \x01(\bR\x04held\x124\n" +
+	"\aworkers\x18\x02 \x03(\v2\x1a.turnlane.v1.EventAtWorkerR\aworkers\"\xbe\x02\n" +
+	"\rEventAtWorker\x12\x1b\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1f\n" +
+	"\vworker_name\x18\x02 \x01(\tR\n" +
+	"workerName\x12*\n" +
+	"\x04fate\x18\x03 \x01(\x0e2\x16.turnlane.v1.EventFateR\x04fate\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\x125\n" +
+	"\bretry_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\x12*\n" +
+	"\x11dead_letter_topic\x18\a \x01(\tR\x0fdeadLetterTopic\x120\n" +
+	"\x14dead_letter_position\x18\b \x01(\tR\x12deadLetterPosition*\xae\x01\n" +
 	"\vWorkerState\x12\x1c\n" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15WORKER_STATE_STARTING\x10\x01\x12\x18\n" +
@@ -2064,7 +3320,21 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\x17REPLAY_MODE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12REPLAY_MODE_CURSOR\x10\x01\x12\x13\n" +
 	"\x0fREPLAY_MODE_OFF\x10\x02\x12\x15\n" +
-	"\x11REPLAY_MODE_FIRST\x10\x032\x95\x05\n" +
+	"\x11REPLAY_MODE_FIRST\x10\x03*x\n" +
+	"\vOnExhausted\x12\x1c\n" +
+	"\x18ON_EXHAUSTED_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18ON_EXHAUSTED_DEAD_LETTER\x10\x01\x12\x15\n" +
+	"\x11ON_EXHAUSTED_DROP\x10\x02\x12\x16\n" +
+	"\x12ON_EXHAUSTED_PAUSE\x10\x03*\xcb\x01\n" +
+	"\tEventFate\x12\x1a\n" +
+	"\x16EVENT_FATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12EVENT_FATE_WAITING\x10\x01\x12\x16\n" +
+	"\x12EVENT_FATE_IN_TURN\x10\x02\x12\x17\n" +
+	"\x13EVENT_FATE_RETRYING\x10\x03\x12\x13\n" +
+	"\x0fEVENT_FATE_DONE\x10\x04\x12\x17\n" +
+	"\x13EVENT_FATE_FILTERED\x10\x05\x12\x13\n" +
+	"\x0fEVENT_FATE_DEAD\x10\x06\x12\x16\n" +
+	"\x12EVENT_FATE_SKIPPED\x10\a2\x99\t\n" +
 	"\x12WorkManagerService\x12S\n" +
 	"\fCreateWorker\x12 .turnlane.v1.CreateWorkerRequest\x1a!.turnlane.v1.CreateWorkerResponse\x12J\n" +
 	"\tGetWorker\x12\x1d.turnlane.v1.GetWorkerRequest\x1a\x1e.turnlane.v1.GetWorkerResponse\x12P\n" +
@@ -2075,7 +3345,13 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\fDeleteWorker\x12 .turnlane.v1.DeleteWorkerRequest\x1a!.turnlane.v1.DeleteWorkerResponse\x12M\n" +
 	"\n" +
 	"SeekWorker\x12\x1e.turnlane.v1.SeekWorkerRequest\x1a\x1f.turnlane.v1.SeekWorkerResponse\x12G\n" +
-	"\bGetGroup\x12\x1c.turnlane.v1.GetGroupRequest\x1a\x1d.turnlane.v1.GetGroupResponseB;Z9github.com/turnlane/turnlane/proto/turnlane/v1;turnlanev1b\x06proto3"
+	"\bGetGroup\x12\x1c.turnlane.v1.GetGroupRequest\x1a\x1d.turnlane.v1.GetGroupResponse\x12S\n" +
+	"\fUpdateWorker\x12 .turnlane.v1.UpdateWorkerRequest\x1a!.turnlane.v1.UpdateWorkerResponse\x12P\n" +
+	"\vPauseWorker\x12\x1f.turnlane.v1.PauseWorkerRequest\x1a .turnlane.v1.PauseWorkerResponse\x12S\n" +
+	"\fResumeWorker\x12 .turnlane.v1.ResumeWorkerRequest\x1a!.turnlane.v1.ResumeWorkerResponse\x12P\n" +
+	"\vSendCommand\x12\x1f.turnlane.v1.SendCommandRequest\x1a .turnlane.v1.SendCommandResponse\x12Y\n" +
+	"\x0eGetWorkerState\x12\".turnlane.v1.GetWorkerStateRequest\x1a#.turnlane.v1.GetWorkerStateResponse\x12Y\n" +
+	"\x0eGetEventStatus\x12\".turnlane.v1.GetEventStatusRequest\x1a#.turnlane.v1.GetEventStatusResponseB;Z9github.com/turnlane/turnlane/proto/turnlane/v1;turnlanev1b\x06proto3"
 
 var (
 	file_turnlane_v1_workmanager_proto_rawDescOnce sync.Once
@@ -2089,100 +3365,149 @@ func file_turnlane_v1_workmanager_proto_rawDescGZIP() []byte {
 	return file_turnlane_v1_workmanager_proto_rawDescData
 }
 
-var file_turnlane_v1_workmanager_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_turnlane_v1_workmanager_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_turnlane_v1_workmanager_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_turnlane_v1_workmanager_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_turnlane_v1_workmanager_proto_goTypes = []any{
-	(WorkerState)(0),              // 0: turnlane.v1.WorkerState
-	(DesiredState)(0),             // 1: turnlane.v1.DesiredState
-	(FeedState)(0),                // 2: turnlane.v1.FeedState
-	(ReplayMode)(0),               // 3: turnlane.v1.ReplayMode
-	(*Start)(nil),                 // 4: turnlane.v1.Start
-	(*Replay)(nil),                // 5: turnlane.v1.Replay
-	(*Policy)(nil),                // 6: turnlane.v1.Policy
-	(*Worker)(nil),                // 7: turnlane.v1.Worker
-	(*WorkerTopic)(nil),           // 8: turnlane.v1.WorkerTopic
-	(*CreateWorkerRequest)(nil),   // 9: turnlane.v1.CreateWorkerRequest
-	(*CreateWorkerResponse)(nil),  // 10: turnlane.v1.CreateWorkerResponse
-	(*GetWorkerRequest)(nil),      // 11: turnlane.v1.GetWorkerRequest
-	(*GetWorkerResponse)(nil),     // 12: turnlane.v1.GetWorkerResponse
-	(*ListWorkersRequest)(nil),    // 13: turnlane.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),   // 14: turnlane.v1.ListWorkersResponse
-	(*StartWorkerRequest)(nil),    // 15: turnlane.v1.StartWorkerRequest
-	(*StartWorkerResponse)(nil),   // 16: turnlane.v1.StartWorkerResponse
-	(*StopWorkerRequest)(nil),     // 17: turnlane.v1.StopWorkerRequest
-	(*StopWorkerResponse)(nil),    // 18: turnlane.v1.StopWorkerResponse
-	(*DeleteWorkerRequest)(nil),   // 19: turnlane.v1.DeleteWorkerRequest
-	(*DeleteWorkerResponse)(nil),  // 20: turnlane.v1.DeleteWorkerResponse
-	(*SeekWorkerRequest)(nil),     // 21: turnlane.v1.SeekWorkerRequest
-	(*SeekWorkerResponse)(nil),    // 22: turnlane.v1.SeekWorkerResponse
-	(*GetGroupRequest)(nil),       // 23: turnlane.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),      // 24: turnlane.v1.GetGroupResponse
-	(*GroupCoverage)(nil),         // 25: turnlane.v1.GroupCoverage
-	(*GroupSlot)(nil),             // 26: turnlane.v1.GroupSlot
-	nil,                           // 27: turnlane.v1.Worker.ConfigEntry
-	nil,                           // 28: turnlane.v1.Worker.TagsEntry
-	nil,                           // 29: turnlane.v1.CreateWorkerRequest.ConfigEntry
-	nil,                           // 30: turnlane.v1.CreateWorkerRequest.TagsEntry
-	nil,                           // 31: turnlane.v1.ListWorkersRequest.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(WorkerState)(0),               // 0: turnlane.v1.WorkerState
+	(DesiredState)(0),              // 1: turnlane.v1.DesiredState
+	(FeedState)(0),                 // 2: turnlane.v1.FeedState
+	(ReplayMode)(0),                // 3: turnlane.v1.ReplayMode
+	(OnExhausted)(0),               // 4: turnlane.v1.OnExhausted
+	(EventFate)(0),                 // 5: turnlane.v1.EventFate
+	(*Start)(nil),                  // 6: turnlane.v1.Start
+	(*Replay)(nil),                 // 7: turnlane.v1.Replay
+	(*Policy)(nil),                 // 8: turnlane.v1.Policy
+	(*Worker)(nil),                 // 9: turnlane.v1.Worker
+	(*WorkerTopic)(nil),            // 10: turnlane.v1.WorkerTopic
+	(*CreateWorkerRequest)(nil),    // 11: turnlane.v1.CreateWorkerRequest
+	(*CreateWorkerResponse)(nil),   // 12: turnlane.v1.CreateWorkerResponse
+	(*GetWorkerRequest)(nil),       // 13: turnlane.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),      // 14: turnlane.v1.GetWorkerResponse
+	(*ListWorkersRequest)(nil),     // 15: turnlane.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),    // 16: turnlane.v1.ListWorkersResponse
+	(*StartWorkerRequest)(nil),     // 17: turnlane.v1.StartWorkerRequest
+	(*StartWorkerResponse)(nil),    // 18: turnlane.v1.StartWorkerResponse
+	(*StopWorkerRequest)(nil),      // 19: turnlane.v1.StopWorkerRequest
+	(*StopWorkerResponse)(nil),     // 20: turnlane.v1.StopWorkerResponse
+	(*DeleteWorkerRequest)(nil),    // 21: turnlane.v1.DeleteWorkerRequest
+	(*DeleteWorkerResponse)(nil),   // 22: turnlane.v1.DeleteWorkerResponse
+	(*SeekWorkerRequest)(nil),      // 23: turnlane.v1.SeekWorkerRequest
+	(*SeekWorkerResponse)(nil),     // 24: turnlane.v1.SeekWorkerResponse
+	(*GetGroupRequest)(nil),        // 25: turnlane.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),       // 26: turnlane.v1.GetGroupResponse
+	(*GroupCoverage)(nil),          // 27: turnlane.v1.GroupCoverage
+	(*GroupSlot)(nil),              // 28: turnlane.v1.GroupSlot
+	(*UpdateWorkerRequest)(nil),    // 29: turnlane.v1.UpdateWorkerRequest
+	(*TagSet)(nil),                 // 30: turnlane.v1.TagSet
+	(*ConfigSet)(nil),              // 31: turnlane.v1.ConfigSet
+	(*UpdateWorkerResponse)(nil),   // 32: turnlane.v1.UpdateWorkerResponse
+	(*PauseWorkerRequest)(nil),     // 33: turnlane.v1.PauseWorkerRequest
+	(*PauseWorkerResponse)(nil),    // 34: turnlane.v1.PauseWorkerResponse
+	(*ResumeWorkerRequest)(nil),    // 35: turnlane.v1.ResumeWorkerRequest
+	(*ResumeWorkerResponse)(nil),   // 36: turnlane.v1.ResumeWorkerResponse
+	(*SendCommandRequest)(nil),     // 37: turnlane.v1.SendCommandRequest
+	(*SendCommandResponse)(nil),    // 38: turnlane.v1.SendCommandResponse
+	(*CommandReply)(nil),           // 39: turnlane.v1.CommandReply
+	(*GetWorkerStateRequest)(nil),  // 40: turnlane.v1.GetWorkerStateRequest
+	(*GetWorkerStateResponse)(nil), // 41: turnlane.v1.GetWorkerStateResponse
+	(*GetEventStatusRequest)(nil),  // 42: turnlane.v1.GetEventStatusRequest
+	(*GetEventStatusResponse)(nil), // 43: turnlane.v1.GetEventStatusResponse
+	(*EventAtWorker)(nil),          // 44: turnlane.v1.EventAtWorker
+	nil,                            // 45: turnlane.v1.Worker.ConfigEntry
+	nil,                            // 46: turnlane.v1.Worker.TagsEntry
+	nil,                            // 47: turnlane.v1.CreateWorkerRequest.ConfigEntry
+	nil,                            // 48: turnlane.v1.CreateWorkerRequest.TagsEntry
+	nil,                            // 49: turnlane.v1.ListWorkersRequest.TagsEntry
+	nil,                            // 50: turnlane.v1.TagSet.TagsEntry
+	nil,                            // 51: turnlane.v1.ConfigSet.ConfigEntry
+	nil,                            // 52: turnlane.v1.GetWorkerStateResponse.StateEntry
+	(*timestamppb.Timestamp)(nil),  // 53: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 54: google.protobuf.Duration
 }
 var file_turnlane_v1_workmanager_proto_depIdxs = []int32{
-	32, // 0: turnlane.v1.Start.time:type_name -> google.protobuf.Timestamp
+	53, // 0: turnlane.v1.Start.time:type_name -> google.protobuf.Timestamp
 	3,  // 1: turnlane.v1.Replay.mode:type_name -> turnlane.v1.ReplayMode
-	4,  // 2: turnlane.v1.Replay.first:type_name -> turnlane.v1.Start
-	33, // 3: turnlane.v1.Policy.handler_timeout:type_name -> google.protobuf.Duration
-	33, // 4: turnlane.v1.Policy.handler_grace:type_name -> google.protobuf.Duration
-	33, // 5: turnlane.v1.Policy.backoff:type_name -> google.protobuf.Duration
-	33, // 6: turnlane.v1.Policy.max_backoff:type_name -> google.protobuf.Duration
-	27, // 7: turnlane.v1.Worker.config:type_name -> turnlane.v1.Worker.ConfigEntry
-	28, // 8: turnlane.v1.Worker.tags:type_name -> turnlane.v1.Worker.TagsEntry
-	6,  // 9: turnlane.v1.Worker.policy:type_name -> turnlane.v1.Policy
-	5,  // 10: turnlane.v1.Worker.replay:type_name -> turnlane.v1.Replay
-	1,  // 11: turnlane.v1.Worker.desired:type_name -> turnlane.v1.DesiredState
-	0,  // 12: turnlane.v1.Worker.state:type_name -> turnlane.v1.WorkerState
-	32, // 13: turnlane.v1.Worker.created_at:type_name -> google.protobuf.Timestamp
-	32, // 14: turnlane.v1.Worker.updated_at:type_name -> google.protobuf.Timestamp
-	8,  // 15: turnlane.v1.Worker.topic_status:type_name -> turnlane.v1.WorkerTopic
-	33, // 16: turnlane.v1.WorkerTopic.lag_time:type_name -> google.protobuf.Duration
-	2,  // 17: turnlane.v1.WorkerTopic.feed:type_name -> turnlane.v1.FeedState
-	29, // 18: turnlane.v1.CreateWorkerRequest.config:type_name -> turnlane.v1.CreateWorkerRequest.ConfigEntry
-	30, // 19: turnlane.v1.CreateWorkerRequest.tags:type_name -> turnlane.v1.CreateWorkerRequest.TagsEntry
-	6,  // 20: turnlane.v1.CreateWorkerRequest.policy:type_name -> turnlane.v1.Policy
-	5,  // 21: turnlane.v1.CreateWorkerRequest.replay:type_name -> turnlane.v1.Replay
-	7,  // 22: turnlane.v1.CreateWorkerResponse.worker:type_name -> turnlane.v1.Worker
-	7,  // 23: turnlane.v1.GetWorkerResponse.worker:type_name -> turnlane.v1.Worker
-	0,  // 24: turnlane.v1.ListWorkersRequest.state:type_name -> turnlane.v1.WorkerState
-	31, // 25: turnlane.v1.ListWorkersRequest.tags:type_name -> turnlane.v1.ListWorkersRequest.TagsEntry
-	7,  // 26: turnlane.v1.ListWorkersResponse.workers:type_name -> turnlane.v1.Worker
-	7,  // 27: turnlane.v1.StartWorkerResponse.worker:type_name -> turnlane.v1.Worker
-	7,  // 28: turnlane.v1.StopWorkerResponse.worker:type_name -> turnlane.v1.Worker
-	4,  // 29: turnlane.v1.SeekWorkerRequest.to:type_name -> turnlane.v1.Start
-	7,  // 30: turnlane.v1.SeekWorkerResponse.worker:type_name -> turnlane.v1.Worker
-	25, // 31: turnlane.v1.GetGroupResponse.topics:type_name -> turnlane.v1.GroupCoverage
-	26, // 32: turnlane.v1.GroupCoverage.slots:type_name -> turnlane.v1.GroupSlot
-	0,  // 33: turnlane.v1.GroupSlot.state:type_name -> turnlane.v1.WorkerState
-	9,  // 34: turnlane.v1.WorkManagerService.CreateWorker:input_type -> turnlane.v1.CreateWorkerRequest
-	11, // 35: turnlane.v1.WorkManagerService.GetWorker:input_type -> turnlane.v1.GetWorkerRequest
-	13, // 36: turnlane.v1.WorkManagerService.ListWorkers:input_type -> turnlane.v1.ListWorkersRequest
-	15, // 37: turnlane.v1.WorkManagerService.StartWorker:input_type -> turnlane.v1.StartWorkerRequest
-	17, // 38: turnlane.v1.WorkManagerService.StopWorker:input_type -> turnlane.v1.StopWorkerRequest
-	19, // 39: turnlane.v1.WorkManagerService.DeleteWorker:input_type -> turnlane.v1.DeleteWorkerRequest
-	21, // 40: turnlane.v1.WorkManagerService.SeekWorker:input_type -> turnlane.v1.SeekWorkerRequest
-	23, // 41: turnlane.v1.WorkManagerService.GetGroup:input_type -> turnlane.v1.GetGroupRequest
-	10, // 42: turnlane.v1.WorkManagerService.CreateWorker:output_type -> turnlane.v1.CreateWorkerResponse
-	12, // 43: turnlane.v1.WorkManagerService.GetWorker:output_type -> turnlane.v1.GetWorkerResponse
-	14, // 44: turnlane.v1.WorkManagerService.ListWorkers:output_type -> turnlane.v1.ListWorkersResponse
-	16, // 45: turnlane.v1.WorkManagerService.StartWorker:output_type -> turnlane.v1.StartWorkerResponse
-	18, // 46: turnlane.v1.WorkManagerService.StopWorker:output_type -> turnlane.v1.StopWorkerResponse
-	20, // 47: turnlane.v1.WorkManagerService.DeleteWorker:output_type -> turnlane.v1.DeleteWorkerResponse
-	22, // 48: turnlane.v1.WorkManagerService.SeekWorker:output_type -> turnlane.v1.SeekWorkerResponse
-	24, // 49: turnlane.v1.WorkManagerService.GetGroup:output_type -> turnlane.v1.GetGroupResponse
-	42, // [42:50] is the sub-list for method output_type
-	34, // [34:42] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	6,  // 2: turnlane.v1.Replay.first:type_name -> turnlane.v1.Start
+	54, // 3: turnlane.v1.Policy.handler_timeout:type_name -> google.protobuf.Duration
+	54, // 4: turnlane.v1.Policy.handler_grace:type_name -> google.protobuf.Duration
+	54, // 5: turnlane.v1.Policy.backoff:type_name -> google.protobuf.Duration
+	54, // 6: turnlane.v1.Policy.max_backoff:type_name -> google.protobuf.Duration
+	4,  // 7: turnlane.v1.Policy.on_exhausted:type_name -> turnlane.v1.OnExhausted
+	45, // 8: turnlane.v1.Worker.config:type_name -> turnlane.v1.Worker.ConfigEntry
+	46, // 9: turnlane.v1.Worker.tags:type_name -> turnlane.v1.Worker.TagsEntry
+	8,  // 10: turnlane.v1.Worker.policy:type_name -> turnlane.v1.Policy
+	7,  // 11: turnlane.v1.Worker.replay:type_name -> turnlane.v1.Replay
+	1,  // 12: turnlane.v1.Worker.desired:type_name -> turnlane.v1.DesiredState
+	0,  // 13: turnlane.v1.Worker.state:type_name -> turnlane.v1.WorkerState
+	53, // 14: turnlane.v1.Worker.created_at:type_name -> google.protobuf.Timestamp
+	53, // 15: turnlane.v1.Worker.updated_at:type_name -> google.protobuf.Timestamp
+	10, // 16: turnlane.v1.Worker.topic_status:type_name -> turnlane.v1.WorkerTopic
+	54, // 17: turnlane.v1.WorkerTopic.lag_time:type_name -> google.protobuf.Duration
+	2,  // 18: turnlane.v1.WorkerTopic.feed:type_name -> turnlane.v1.FeedState
+	53, // 19: turnlane.v1.WorkerTopic.retry_at:type_name -> google.protobuf.Timestamp
+	47, // 20: turnlane.v1.CreateWorkerRequest.config:type_name -> turnlane.v1.CreateWorkerRequest.ConfigEntry
+	48, // 21: turnlane.v1.CreateWorkerRequest.tags:type_name -> turnlane.v1.CreateWorkerRequest.TagsEntry
+	8,  // 22: turnlane.v1.CreateWorkerRequest.policy:type_name -> turnlane.v1.Policy
+	7,  // 23: turnlane.v1.CreateWorkerRequest.replay:type_name -> turnlane.v1.Replay
+	9,  // 24: turnlane.v1.CreateWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	9,  // 25: turnlane.v1.GetWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	0,  // 26: turnlane.v1.ListWorkersRequest.state:type_name -> turnlane.v1.WorkerState
+	49, // 27: turnlane.v1.ListWorkersRequest.tags:type_name -> turnlane.v1.ListWorkersRequest.TagsEntry
+	9,  // 28: turnlane.v1.ListWorkersResponse.workers:type_name -> turnlane.v1.Worker
+	9,  // 29: turnlane.v1.StartWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	9,  // 30: turnlane.v1.StopWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	6,  // 31: turnlane.v1.SeekWorkerRequest.to:type_name -> turnlane.v1.Start
+	9,  // 32: turnlane.v1.SeekWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	27, // 33: turnlane.v1.GetGroupResponse.topics:type_name -> turnlane.v1.GroupCoverage
+	28, // 34: turnlane.v1.GroupCoverage.slots:type_name -> turnlane.v1.GroupSlot
+	0,  // 35: turnlane.v1.GroupSlot.state:type_name -> turnlane.v1.WorkerState
+	30, // 36: turnlane.v1.UpdateWorkerRequest.tags:type_name -> turnlane.v1.TagSet
+	31, // 37: turnlane.v1.UpdateWorkerRequest.config:type_name -> turnlane.v1.ConfigSet
+	8,  // 38: turnlane.v1.UpdateWorkerRequest.policy:type_name -> turnlane.v1.Policy
+	50, // 39: turnlane.v1.TagSet.tags:type_name -> turnlane.v1.TagSet.TagsEntry
+	51, // 40: turnlane.v1.ConfigSet.config:type_name -> turnlane.v1.ConfigSet.ConfigEntry
+	9,  // 41: turnlane.v1.UpdateWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	9,  // 42: turnlane.v1.PauseWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	9,  // 43: turnlane.v1.ResumeWorkerResponse.worker:type_name -> turnlane.v1.Worker
+	54, // 44: turnlane.v1.SendCommandRequest.wait:type_name -> google.protobuf.Duration
+	39, // 45: turnlane.v1.SendCommandResponse.reply:type_name -> turnlane.v1.CommandReply
+	52, // 46: turnlane.v1.GetWorkerStateResponse.state:type_name -> turnlane.v1.GetWorkerStateResponse.StateEntry
+	44, // 47: turnlane.v1.GetEventStatusResponse.workers:type_name -> turnlane.v1.EventAtWorker
+	5,  // 48: turnlane.v1.EventAtWorker.fate:type_name -> turnlane.v1.EventFate
+	53, // 49: turnlane.v1.EventAtWorker.retry_at:type_name -> google.protobuf.Timestamp
+	11, // 50: turnlane.v1.WorkManagerService.CreateWorker:input_type -> turnlane.v1.CreateWorkerRequest
+	13, // 51: turnlane.v1.WorkManagerService.GetWorker:input_type -> turnlane.v1.GetWorkerRequest
+	15, // 52: turnlane.v1.WorkManagerService.ListWorkers:input_type -> turnlane.v1.ListWorkersRequest
+	17, // 53: turnlane.v1.WorkManagerService.StartWorker:input_type -> turnlane.v1.StartWorkerRequest
+	19, // 54: turnlane.v1.WorkManagerService.StopWorker:input_type -> turnlane.v1.StopWorkerRequest
+	21, // 55: turnlane.v1.WorkManagerService.DeleteWorker:input_type -> turnlane.v1.DeleteWorkerRequest
+	23, // 56: turnlane.v1.WorkManagerService.SeekWorker:input_type -> turnlane.v1.SeekWorkerRequest
+	25, // 57: turnlane.v1.WorkManagerService.GetGroup:input_type -> turnlane.v1.GetGroupRequest
+	29, // 58: turnlane.v1.WorkManagerService.UpdateWorker:input_type -> turnlane.v1.UpdateWorkerRequest
+	33, // 59: turnlane.v1.WorkManagerService.PauseWorker:input_type -> turnlane.v1.PauseWorkerRequest
+	35, // 60: turnlane.v1.WorkManagerService.ResumeWorker:input_type -> turnlane.v1.ResumeWorkerRequest
+	37, // 61: turnlane.v1.WorkManagerService.SendCommand:input_type -> turnlane.v1.SendCommandRequest
+	40, // 62: turnlane.v1.WorkManagerService.GetWorkerState:input_type -> turnlane.v1.GetWorkerStateRequest
+	42, // 63: turnlane.v1.WorkManagerService.GetEventStatus:input_type -> turnlane.v1.GetEventStatusRequest
+	12, // 64: turnlane.v1.WorkManagerService.CreateWorker:output_type -> turnlane.v1.CreateWorkerResponse
+	14, // 65: turnlane.v1.WorkManagerService.GetWorker:output_type -> turnlane.v1.GetWorkerResponse
+	16, // 66: turnlane.v1.WorkManagerService.ListWorkers:output_type -> turnlane.v1.ListWorkersResponse
+	18, // 67: turnlane.v1.WorkManagerService.StartWorker:output_type -> turnlane.v1.StartWorkerResponse
+	20, // 68: turnlane.v1.WorkManagerService.StopWorker:output_type -> turnlane.v1.StopWorkerResponse
+	22, // 69: turnlane.v1.WorkManagerService.DeleteWorker:output_type -> turnlane.v1.DeleteWorkerResponse
+	24, // 70: turnlane.v1.WorkManagerService.SeekWorker:output_type -> turnlane.v1.SeekWorkerResponse
+	26, // 71: turnlane.v1.WorkManagerService.GetGroup:output_type -> turnlane.v1.GetGroupResponse
+	32, // 72: turnlane.v1.WorkManagerService.UpdateWorker:output_type -> turnlane.v1.UpdateWorkerResponse
+	34, // 73: turnlane.v1.WorkManagerService.PauseWorker:output_type -> turnlane.v1.PauseWorkerResponse
+	36, // 74: turnlane.v1.WorkManagerService.ResumeWorker:output_type -> turnlane.v1.ResumeWorkerResponse
+	38, // 75: turnlane.v1.WorkManagerService.SendCommand:output_type -> turnlane.v1.SendCommandResponse
+	41, // 76: turnlane.v1.WorkManagerService.GetWorkerState:output_type -> turnlane.v1.GetWorkerStateResponse
+	43, // 77: turnlane.v1.WorkManagerService.GetEventStatus:output_type -> turnlane.v1.GetEventStatusResponse
+	64, // [64:78] is the sub-list for method output_type
+	50, // [50:64] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_turnlane_v1_workmanager_proto_init() }
@@ -2196,13 +3521,14 @@ func file_turnlane_v1_workmanager_proto_init() {
 		(*Start_Time)(nil),
 		(*Start_Position)(nil),
 	}
+	file_turnlane_v1_workmanager_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_turnlane_v1_workmanager_proto_rawDesc), len(file_turnlane_v1_workmanager_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   28,
+			NumEnums:      6,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,14 +19,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkManagerService_CreateWorker_FullMethodName = "/turnlane.v1.WorkManagerService/CreateWorker"
-	WorkManagerService_GetWorker_FullMethodName    = "/turnlane.v1.WorkManagerService/GetWorker"
-	WorkManagerService_ListWorkers_FullMethodName  = "/turnlane.v1.WorkManagerService/ListWorkers"
-	WorkManagerService_StartWorker_FullMethodName  = "/turnlane.v1.WorkManagerService/StartWorker"
-	WorkManagerService_StopWorker_FullMethodName   = "/turnlane.v1.WorkManagerService/StopWorker"
-	WorkManagerService_DeleteWorker_FullMethodName = "/turnlane.v1.WorkManagerService/DeleteWorker"
-	WorkManagerService_SeekWorker_FullMethodName   = "/turnlane.v1.WorkManagerService/SeekWorker"
-	WorkManagerService_GetGroup_FullMethodName     = "/turnlane.v1.WorkManagerService/GetGroup"
+	WorkManagerService_CreateWorker_FullMethodName   = "/turnlane.v1.WorkManagerService/CreateWorker"
+	WorkManagerService_GetWorker_FullMethodName      = "/turnlane.v1.WorkManagerService/GetWorker"
+	WorkManagerService_ListWorkers_FullMethodName    = "/turnlane.v1.WorkManagerService/ListWorkers"
+	WorkManagerService_StartWorker_FullMethodName    = "/turnlane.v1.WorkManagerService/StartWorker"
+	WorkManagerService_StopWorker_FullMethodName     = "/turnlane.v1.WorkManagerService/StopWorker"
+	WorkManagerService_DeleteWorker_FullMethodName   = "/turnlane.v1.WorkManagerService/DeleteWorker"
+	WorkManagerService_SeekWorker_FullMethodName     = "/turnlane.v1.WorkManagerService/SeekWorker"
+	WorkManagerService_GetGroup_FullMethodName       = "/turnlane.v1.WorkManagerService/GetGroup"
+	WorkManagerService_UpdateWorker_FullMethodName   = "/turnlane.v1.WorkManagerService/UpdateWorker"
+	WorkManagerService_PauseWorker_FullMethodName    = "/turnlane.v1.WorkManagerService/PauseWorker"
+	WorkManagerService_ResumeWorker_FullMethodName   = "/turnlane.v1.WorkManagerService/ResumeWorker"
+	WorkManagerService_SendCommand_FullMethodName    = "/turnlane.v1.WorkManagerService/SendCommand"
+	WorkManagerService_GetWorkerState_FullMethodName = "/turnlane.v1.WorkManagerService/GetWorkerState"
+	WorkManagerService_GetEventStatus_FullMethodName = "/turnlane.v1.WorkManagerService/GetEventStatus"
 )
 
 // WorkManagerServiceClient is the client API for WorkManagerService service.
@@ -58,6 +64,19 @@ type WorkManagerServiceClient interface {
 	SeekWorker(ctx context.Context, in *SeekWorkerRequest, opts ...grpc.CallOption) (*SeekWorkerResponse, error)
 	// GetGroup shows the slot coverage of a group name, per topic.
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
+	// UpdateWorker changes tags, config and policy by revision, between two turns of a running worker.
+	// Type, topics and group are immutable: recreate the worker instead.
+	UpdateWorker(ctx context.Context, in *UpdateWorkerRequest, opts ...grpc.CallOption) (*UpdateWorkerResponse, error)
+	// PauseWorker holds a worker's events back; commands go on. Idempotent, and kept over restarts.
+	PauseWorker(ctx context.Context, in *PauseWorkerRequest, opts ...grpc.CallOption) (*PauseWorkerResponse, error)
+	// ResumeWorker ends a pause, also one that the policy on_exhausted began.
+	ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error)
+	// SendCommand sends a command to one worker, and with wait returns the reply.
+	SendCommand(ctx context.Context, in *SendCommandRequest, opts ...grpc.CallOption) (*SendCommandResponse, error)
+	// GetWorkerState returns what a worker's handler keeps.
+	GetWorkerState(ctx context.Context, in *GetWorkerStateRequest, opts ...grpc.CallOption) (*GetWorkerStateResponse, error)
+	// GetEventStatus tells what became of an event, per worker that reads its topic, from what is stored.
+	GetEventStatus(ctx context.Context, in *GetEventStatusRequest, opts ...grpc.CallOption) (*GetEventStatusResponse, error)
 }
 
 type workManagerServiceClient struct {
@@ -148,6 +167,66 @@ func (c *workManagerServiceClient) GetGroup(ctx context.Context, in *GetGroupReq
 	return out, nil
 }
 
+func (c *workManagerServiceClient) UpdateWorker(ctx context.Context, in *UpdateWorkerRequest, opts ...grpc.CallOption) (*UpdateWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateWorkerResponse)
+	err := c.cc.Invoke(ctx, WorkManagerService_UpdateWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workManagerServiceClient) PauseWorker(ctx context.Context, in *PauseWorkerRequest, opts ...grpc.CallOption) (*PauseWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseWorkerResponse)
+	err := c.cc.Invoke(ctx, WorkManagerService_PauseWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workManagerServiceClient) ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeWorkerResponse)
+	err := c.cc.Invoke(ctx, WorkManagerService_ResumeWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workManagerServiceClient) SendCommand(ctx context.Context, in *SendCommandRequest, opts ...grpc.CallOption) (*SendCommandResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SendCommandResponse)
+	err := c.cc.Invoke(ctx, WorkManagerService_SendCommand_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workManagerServiceClient) GetWorkerState(ctx context.Context, in *GetWorkerStateRequest, opts ...grpc.CallOption) (*GetWorkerStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetWorkerStateResponse)
+	err := c.cc.Invoke(ctx, WorkManagerService_GetWorkerState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workManagerServiceClient) GetEventStatus(ctx context.Context, in *GetEventStatusRequest, opts ...grpc.CallOption) (*GetEventStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetEventStatusResponse)
+	err := c.cc.Invoke(ctx, WorkManagerService_GetEventStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WorkManagerServiceServer is the server API for WorkManagerService service.
 // All implementations must embed UnimplementedWorkManagerServiceServer
 // for forward compatibility.
@@ -177,6 +256,19 @@ type WorkManagerServiceServer interface {
 	SeekWorker(context.Context, *SeekWorkerRequest) (*SeekWorkerResponse, error)
 	// GetGroup shows the slot coverage of a group name, per topic.
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
+	// UpdateWorker changes tags, config and policy by revision, between two turns of a running worker.
+	// Type, topics and group are immutable: recreate the worker instead.
+	UpdateWorker(context.Context, *UpdateWorkerRequest) (*UpdateWorkerResponse, error)
+	// PauseWorker holds a worker's events back; commands go on. Idempotent, and kept over restarts.
+	PauseWorker(context.Context, *PauseWorkerRequest) (*PauseWorkerResponse, error)
+	// ResumeWorker ends a pause, also one that the policy on_exhausted began.
+	ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error)
+	// SendCommand sends a command to one worker, and with wait returns the reply.
+	SendCommand(context.Context, *SendCommandRequest) (*SendCommandResponse, error)
+	// GetWorkerState returns what a worker's handler keeps.
+	GetWorkerState(context.Context, *GetWorkerStateRequest) (*GetWorkerStateResponse, error)
+	// GetEventStatus tells what became of an event, per worker that reads its topic, from what is stored.
+	GetEventStatus(context.Context, *GetEventStatusRequest) (*GetEventStatusResponse, error)
 	mustEmbedUnimplementedWorkManagerServiceServer()
 }
 
@@ -210,6 +302,24 @@ func (UnimplementedWorkManagerServiceServer) SeekWorker(context.Context, *SeekWo
 }
 func (UnimplementedWorkManagerServiceServer) GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetGroup not implemented")
+}
+func (UnimplementedWorkManagerServiceServer) UpdateWorker(context.Context, *UpdateWorkerRequest) (*UpdateWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateWorker not implemented")
+}
+func (UnimplementedWorkManagerServiceServer) PauseWorker(context.Context, *PauseWorkerRequest) (*PauseWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseWorker not implemented")
+}
+func (UnimplementedWorkManagerServiceServer) ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeWorker not implemented")
+}
+func (UnimplementedWorkManagerServiceServer) SendCommand(context.Context, *SendCommandRequest) (*SendCommandResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SendCommand not implemented")
+}
+func (UnimplementedWorkManagerServiceServer) GetWorkerState(context.Context, *GetWorkerStateRequest) (*GetWorkerStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetWorkerState not implemented")
+}
+func (UnimplementedWorkManagerServiceServer) GetEventStatus(context.Context, *GetEventStatusRequest) (*GetEventStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetEventStatus not implemented")
 }
 func (UnimplementedWorkManagerServiceServer) mustEmbedUnimplementedWorkManagerServiceServer() {}
 func (UnimplementedWorkManagerServiceServer) testEmbeddedByValue()                            {}
@@ -376,6 +486,114 @@ func _WorkManagerService_GetGroup_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkManagerService_UpdateWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkManagerServiceServer).UpdateWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkManagerService_UpdateWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkManagerServiceServer).UpdateWorker(ctx, req.(*UpdateWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkManagerService_PauseWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkManagerServiceServer).PauseWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkManagerService_PauseWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkManagerServiceServer).PauseWorker(ctx, req.(*PauseWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkManagerService_ResumeWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkManagerServiceServer).ResumeWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkManagerService_ResumeWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkManagerServiceServer).ResumeWorker(ctx, req.(*ResumeWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkManagerService_SendCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SendCommandRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkManagerServiceServer).SendCommand(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkManagerService_SendCommand_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkManagerServiceServer).SendCommand(ctx, req.(*SendCommandRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkManagerService_GetWorkerState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetWorkerStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkManagerServiceServer).GetWorkerState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkManagerService_GetWorkerState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkManagerServiceServer).GetWorkerState(ctx, req.(*GetWorkerStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkManagerService_GetEventStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetEventStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkManagerServiceServer).GetEventStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkManagerService_GetEventStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkManagerServiceServer).GetEventStatus(ctx, req.(*GetEventStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // WorkManagerService_ServiceDesc is the grpc.ServiceDesc for WorkManagerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -414,6 +632,30 @@ var WorkManagerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetGroup",
 			Handler:    _WorkManagerService_GetGroup_Handler,
+		},
+		{
+			MethodName: "UpdateWorker",
+			Handler:    _WorkManagerService_UpdateWorker_Handler,
+		},
+		{
+			MethodName: "PauseWorker",
+			Handler:    _WorkManagerService_PauseWorker_Handler,
+		},
+		{
+			MethodName: "ResumeWorker",
+			Handler:    _WorkManagerService_ResumeWorker_Handler,
+		},
+		{
+			MethodName: "SendCommand",
+			Handler:    _WorkManagerService_SendCommand_Handler,
+		},
+		{
+			MethodName: "GetWorkerState",
+			Handler:    _WorkManagerService_GetWorkerState_Handler,
+		},
+		{
+			MethodName: "GetEventStatus",
+			Handler:    _WorkManagerService_GetEventStatus_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -49,7 +49,10 @@ type WorkerRecord struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	// A tombstone: of a deleted worker only id, run and generation remain.
-	Deleted       bool `protobuf:"varint,18,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Deleted bool `protobuf:"varint,18,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Events are held back.
+	Paused        bool   `protobuf:"varint,19,opt,name=paused,proto3" json:"paused,omitempty"`
+	PauseReason   string `protobuf:"bytes,20,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -208,6 +211,20 @@ func (x *WorkerRecord) GetDeleted() bool {
 		return x.Deleted
 	}
 	return false
+}
+
+func (x *WorkerRecord) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *WorkerRecord) GetPauseReason() string {
+	if x != nil {
+		return x.PauseReason
+	}
+	return ""
 }
 
 // TopicStart is a fixed beginning: everything after the position.
@@ -395,6 +412,211 @@ func (x *Placement) GetGeneration() uint64 {
 	return 0
 }
 
+// RedriveRecord is the redrive of one topic of dead letters that is under way, or the last one there
+// was, under redrive/<topic>. There is one at a time, so that no dead letter is taken twice.
+type RedriveRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Topic string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The filter. The position is all or nothing; type and fingerprint match everything when empty.
+	Type        string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Fingerprint string `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	To          string `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
+	Rate        uint32 `protobuf:"varint,6,opt,name=rate,proto3" json:"rate,omitempty"`
+	// It ends with the topic as it was when it was asked for.
+	UntilMs  uint64 `protobuf:"varint,7,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	UntilSeq uint64 `protobuf:"varint,8,opt,name=until_seq,json=untilSeq,proto3" json:"until_seq,omitempty"`
+	Done     uint64 `protobuf:"varint,9,opt,name=done,proto3" json:"done,omitempty"`
+	// Grows with every redrive of the topic: what it appends is told from what an earlier one did.
+	Number   uint64 `protobuf:"varint,10,opt,name=number,proto3" json:"number,omitempty"`
+	Total    uint64 `protobuf:"varint,11,opt,name=total,proto3" json:"total,omitempty"`
+	Skipped  uint64 `protobuf:"varint,12,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Finished bool   `protobuf:"varint,13,opt,name=finished,proto3" json:"finished,omitempty"`
+	// Somebody asked for its end. It is finished when what it has in hand is settled.
+	Cancelled bool `protobuf:"varint,14,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// What holds it up, if something does.
+	Trouble    string                 `protobuf:"bytes,15,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Position   string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`
+	StartedAt  *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// The token of the leader that is at it: a higher one has taken it over.
+	Token uint64 `protobuf:"varint,19,opt,name=token,proto3" json:"token,omitempty"`
+	// What is up to here may be in the topic and brought back, both.
+	InHand        string `protobuf:"bytes,20,opt,name=in_hand,json=inHand,proto3" json:"in_hand,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveRecord) Reset() {
+	*x = RedriveRecord{}
+	mi := &file_turnlane_store_v1_catalog_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveRecord) ProtoMessage() {}
+
+func (x *RedriveRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_store_v1_catalog_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveRecord.ProtoReflect.Descriptor instead.
+func (*RedriveRecord) Descriptor() ([]byte, []int) {
+	return file_turnlane_store_v1_catalog_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RedriveRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetRate() uint32 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetUntilMs() uint64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetUntilSeq() uint64 {
+	if x != nil {
+		return x.UntilSeq
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetDone() uint64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetSkipped() uint64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetFinished() bool {
+	if x != nil {
+		return x.Finished
+	}
+	return false
+}
+
+func (x *RedriveRecord) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
+func (x *RedriveRecord) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *RedriveRecord) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
+}
+
+func (x *RedriveRecord) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetInHand() string {
+	if x != nil {
+		return x.InHand
+	}
+	return ""
+}
+
 // TopicRecord is a topic's settings, under topic/<topic>.
 type TopicRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -406,7 +628,7 @@ type TopicRecord struct {
 
 func (x *TopicRecord) Reset() {
 	*x = TopicRecord{}
-	mi := &file_turnlane_store_v1_catalog_proto_msgTypes[4]
+	mi := &file_turnlane_store_v1_catalog_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +640,7 @@ func (x *TopicRecord) String() string {
 func (*TopicRecord) ProtoMessage() {}
 
 func (x *TopicRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_turnlane_store_v1_catalog_proto_msgTypes[4]
+	mi := &file_turnlane_store_v1_catalog_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +653,7 @@ func (x *TopicRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicRecord.ProtoReflect.Descriptor instead.
 func (*TopicRecord) Descriptor() ([]byte, []int) {
-	return file_turnlane_store_v1_catalog_proto_rawDescGZIP(), []int{4}
+	return file_turnlane_store_v1_catalog_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TopicRecord) GetMaxBytes() uint64 {
@@ -452,7 +674,7 @@ var File_turnlane_store_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x1fturnlane/store/v1/catalog.proto\x12\x11turnlane.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dturnlane/v1/workmanager.proto\"\xb4\x06\n" +
+	"\x1fturnlane/store/v1/catalog.proto\x12\x11turnlane.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dturnlane/v1/workmanager.proto\"\xef\x06\n" +
 	"\fWorkerRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -478,7 +700,9 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"created_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
 	"updated_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x18\n" +
-	"\adeleted\x18\x12 \x01(\bR\adeleted\x1a9\n" +
+	"\adeleted\x18\x12 \x01(\bR\adeleted\x12\x16\n" +
+	"\x06paused\x18\x13 \x01(\bR\x06paused\x12!\n" +
+	"\fpause_reason\x18\x14 \x01(\tR\vpauseReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
@@ -503,7 +727,31 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\x03run\x18\x02 \x01(\x04R\x03run\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"R\n" +
+	"generation\"\xba\x04\n" +
+	"\rRedriveRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12 \n" +
+	"\vfingerprint\x18\x04 \x01(\tR\vfingerprint\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\tR\x02to\x12\x12\n" +
+	"\x04rate\x18\x06 \x01(\rR\x04rate\x12\x19\n" +
+	"\buntil_ms\x18\a \x01(\x04R\auntilMs\x12\x1b\n" +
+	"\tuntil_seq\x18\b \x01(\x04R\buntilSeq\x12\x12\n" +
+	"\x04done\x18\t \x01(\x04R\x04done\x12\x16\n" +
+	"\x06number\x18\n" +
+	" \x01(\x04R\x06number\x12\x14\n" +
+	"\x05total\x18\v \x01(\x04R\x05total\x12\x18\n" +
+	"\askipped\x18\f \x01(\x04R\askipped\x12\x1a\n" +
+	"\bfinished\x18\r \x01(\bR\bfinished\x12\x1c\n" +
+	"\tcancelled\x18\x0e \x01(\bR\tcancelled\x12\x18\n" +
+	"\atrouble\x18\x0f \x01(\tR\atrouble\x12\x1a\n" +
+	"\bposition\x18\x10 \x01(\tR\bposition\x129\n" +
+	"\n" +
+	"started_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
+	"\vfinished_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAt\x12\x14\n" +
+	"\x05token\x18\x13 \x01(\x04R\x05token\x12\x17\n" +
+	"\ain_hand\x18\x14 \x01(\tR\x06inHand\"R\n" +
 	"\vTopicRecord\x12\x1b\n" +
 	"\tmax_bytes\x18\x01 \x01(\x04R\bmaxBytes\x12&\n" +
 	"\x0fmax_age_seconds\x18\x02 \x01(\x04R\rmaxAgeSecondsB>Z<github.com/turnlane/turnlane/proto/turnlane/store/v1;storev1b\x06proto3"
@@ -520,36 +768,39 @@ func file_turnlane_store_v1_catalog_proto_rawDescGZIP() []byte {
 	return file_turnlane_store_v1_catalog_proto_rawDescData
 }
 
-var file_turnlane_store_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_turnlane_store_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_turnlane_store_v1_catalog_proto_goTypes = []any{
 	(*WorkerRecord)(nil),          // 0: turnlane.store.v1.WorkerRecord
 	(*TopicStart)(nil),            // 1: turnlane.store.v1.TopicStart
 	(*GroupRecord)(nil),           // 2: turnlane.store.v1.GroupRecord
 	(*Placement)(nil),             // 3: turnlane.store.v1.Placement
-	(*TopicRecord)(nil),           // 4: turnlane.store.v1.TopicRecord
-	nil,                           // 5: turnlane.store.v1.WorkerRecord.ConfigEntry
-	nil,                           // 6: turnlane.store.v1.WorkerRecord.TagsEntry
-	nil,                           // 7: turnlane.store.v1.GroupRecord.MembersEntry
-	(*v1.Policy)(nil),             // 8: turnlane.v1.Policy
-	(*v1.Replay)(nil),             // 9: turnlane.v1.Replay
-	(v1.DesiredState)(0),          // 10: turnlane.v1.DesiredState
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*RedriveRecord)(nil),         // 4: turnlane.store.v1.RedriveRecord
+	(*TopicRecord)(nil),           // 5: turnlane.store.v1.TopicRecord
+	nil,                           // 6: turnlane.store.v1.WorkerRecord.ConfigEntry
+	nil,                           // 7: turnlane.store.v1.WorkerRecord.TagsEntry
+	nil,                           // 8: turnlane.store.v1.GroupRecord.MembersEntry
+	(*v1.Policy)(nil),             // 9: turnlane.v1.Policy
+	(*v1.Replay)(nil),             // 10: turnlane.v1.Replay
+	(v1.DesiredState)(0),          // 11: turnlane.v1.DesiredState
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
 }
 var file_turnlane_store_v1_catalog_proto_depIdxs = []int32{
-	5,  // 0: turnlane.store.v1.WorkerRecord.config:type_name -> turnlane.store.v1.WorkerRecord.ConfigEntry
-	6,  // 1: turnlane.store.v1.WorkerRecord.tags:type_name -> turnlane.store.v1.WorkerRecord.TagsEntry
-	8,  // 2: turnlane.store.v1.WorkerRecord.policy:type_name -> turnlane.v1.Policy
-	9,  // 3: turnlane.store.v1.WorkerRecord.replay:type_name -> turnlane.v1.Replay
-	10, // 4: turnlane.store.v1.WorkerRecord.desired:type_name -> turnlane.v1.DesiredState
+	6,  // 0: turnlane.store.v1.WorkerRecord.config:type_name -> turnlane.store.v1.WorkerRecord.ConfigEntry
+	7,  // 1: turnlane.store.v1.WorkerRecord.tags:type_name -> turnlane.store.v1.WorkerRecord.TagsEntry
+	9,  // 2: turnlane.store.v1.WorkerRecord.policy:type_name -> turnlane.v1.Policy
+	10, // 3: turnlane.store.v1.WorkerRecord.replay:type_name -> turnlane.v1.Replay
+	11, // 4: turnlane.store.v1.WorkerRecord.desired:type_name -> turnlane.v1.DesiredState
 	1,  // 5: turnlane.store.v1.WorkerRecord.starts:type_name -> turnlane.store.v1.TopicStart
-	11, // 6: turnlane.store.v1.WorkerRecord.created_at:type_name -> google.protobuf.Timestamp
-	11, // 7: turnlane.store.v1.WorkerRecord.updated_at:type_name -> google.protobuf.Timestamp
-	7,  // 8: turnlane.store.v1.GroupRecord.members:type_name -> turnlane.store.v1.GroupRecord.MembersEntry
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	12, // 6: turnlane.store.v1.WorkerRecord.created_at:type_name -> google.protobuf.Timestamp
+	12, // 7: turnlane.store.v1.WorkerRecord.updated_at:type_name -> google.protobuf.Timestamp
+	8,  // 8: turnlane.store.v1.GroupRecord.members:type_name -> turnlane.store.v1.GroupRecord.MembersEntry
+	12, // 9: turnlane.store.v1.RedriveRecord.started_at:type_name -> google.protobuf.Timestamp
+	12, // 10: turnlane.store.v1.RedriveRecord.finished_at:type_name -> google.protobuf.Timestamp
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_turnlane_store_v1_catalog_proto_init() }
@@ -563,7 +814,7 @@ func file_turnlane_store_v1_catalog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_turnlane_store_v1_catalog_proto_rawDesc), len(file_turnlane_store_v1_catalog_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
