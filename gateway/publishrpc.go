@@ -123,7 +123,7 @@ func (g *Gateway) submit(ctx context.Context, topic string, events []*cloudevent
 	if err != nil {
 		return nil, err
 	}
-	records, err := g.admit(topic, decoded, start)
+	records, err := g.admit(ctx, topic, decoded, start)
 	if err != nil {
 		return nil, err
 	}

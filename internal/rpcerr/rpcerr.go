@@ -34,6 +34,9 @@ const (
 	SubscriberStalled = "SUBSCRIBER_STALLED"
 	ShuttingDown      = "SHUTTING_DOWN"
 	Conflict          = "CONFLICT"
+	WorkerStopped     = "WORKER_STOPPED" // a command was not to wait for it
+	NoReply           = "NO_REPLY"       // to a command, in time
+	NoCommands        = "NO_COMMANDS"    // are taken by this process
 	Internal          = "INTERNAL"
 )
 

@@ -241,11 +241,19 @@ func (x *WorkerRecord) GetEdition() uint64 {
 
 // TopicStart is a fixed beginning: everything after the position.
 type TopicStart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Ms            uint64                 `protobuf:"varint,3,opt,name=ms,proto3" json:"ms,omitempty"`
-	Seq           uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Topic       string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Ms          uint64                 `protobuf:"varint,3,opt,name=ms,proto3" json:"ms,omitempty"`
+	Seq         uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The last beginning that did not go on from a cursor: what lies above it came, as far as the cursor.
+	AnewMs  uint64 `protobuf:"varint,5,opt,name=anew_ms,json=anewMs,proto3" json:"anew_ms,omitempty"`
+	AnewSeq uint64 `protobuf:"varint,6,opt,name=anew_seq,json=anewSeq,proto3" json:"anew_seq,omitempty"`
+	// The lowest of those beginnings: what lies at or below it never came.
+	LowestMs  uint64 `protobuf:"varint,7,opt,name=lowest_ms,json=lowestMs,proto3" json:"lowest_ms,omitempty"`
+	LowestSeq uint64 `protobuf:"varint,8,opt,name=lowest_seq,json=lowestSeq,proto3" json:"lowest_seq,omitempty"`
+	// It only tells of the past: the next start of the worker begins anew there.
+	Spent         bool `protobuf:"varint,9,opt,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +314,41 @@ func (x *TopicStart) GetSeq() uint64 {
 		return x.Seq
 	}
 	return 0
+}
+
+func (x *TopicStart) GetAnewMs() uint64 {
+	if x != nil {
+		return x.AnewMs
+	}
+	return 0
+}
+
+func (x *TopicStart) GetAnewSeq() uint64 {
+	if x != nil {
+		return x.AnewSeq
+	}
+	return 0
+}
+
+func (x *TopicStart) GetLowestMs() uint64 {
+	if x != nil {
+		return x.LowestMs
+	}
+	return 0
+}
+
+func (x *TopicStart) GetLowestSeq() uint64 {
+	if x != nil {
+		return x.LowestSeq
+	}
+	return 0
+}
+
+func (x *TopicStart) GetSpent() bool {
+	if x != nil {
+		return x.Spent
+	}
+	return false
 }
 
 // GroupRecord claims the slots of one group on one topic, under group/<group>/<topic>.
@@ -646,13 +689,19 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
 	"\n" +
 	"TopicStart\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x0e\n" +
 	"\x02ms\x18\x03 \x01(\x04R\x02ms\x12\x10\n" +
-	"\x03seq\x18\x04 \x01(\x04R\x03seq\"\xaf\x01\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x17\n" +
+	"\aanew_ms\x18\x05 \x01(\x04R\x06anewMs\x12\x19\n" +
+	"\banew_seq\x18\x06 \x01(\x04R\aanewSeq\x12\x1b\n" +
+	"\tlowest_ms\x18\a \x01(\x04R\blowestMs\x12\x1d\n" +
+	"\n" +
+	"lowest_seq\x18\b \x01(\x04R\tlowestSeq\x12\x14\n" +
+	"\x05spent\x18\t \x01(\bR\x05spent\"\xaf\x01\n" +
 	"\vGroupRecord\x12\x1d\n" +
 	"\n" +
 	"group_size\x18\x01 \x01(\rR\tgroupSize\x12E\n" +
