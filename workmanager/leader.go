@@ -365,9 +365,9 @@ func (l *leader) take(item store.Item) {
 		}
 		return
 	}
-	was, group, paused := e.wanted, e.spec.Group, e.paused
+	was, group, paused, reason := e.wanted, e.spec.Group, e.paused, e.pauseReason
 	restarted := e.take(w)
-	if e.paused != paused {
+	if e.paused != paused || e.pauseReason != reason {
 		l.tellPause(e)
 	}
 	if group != e.spec.Group {

@@ -38,6 +38,13 @@ type Inspector interface {
 	Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool)
 }
 
+// ProgressTeller is an optional interface of an Inspector.
+type ProgressTeller interface {
+	// Progress returns what the handler of a worker that runs here said last of how far its turn is, ""
+	// if it said nothing.
+	Progress(worker string) string
+}
+
 // SlotCounter counts the events of a topic that belong to a set of slots, from now on.
 type SlotCounter interface {
 	// CountSlots calls count with the number of such events as they come, until close is called. It

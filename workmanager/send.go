@@ -1,6 +1,7 @@
 package workmanager
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,10 +74,13 @@ func (m *Manager) SendCommand(ctx context.Context, req *turnlanev1.SendCommandRe
 		return resp, err
 	}
 	c.Deadline = now.Add(wait)
-	answered := make(chan command.Answer, 1)
+	answered, correlation := make(chan command.Answer, 1), []byte(c.Correlation)
 	sending, cancel := context.WithDeadline(ctx, c.Deadline)
 	defer cancel()
 	closing, err := m.cfg.Follower.Follow(sending, c.ReplyTo, func(entry event.Entry) bool {
+		if !bytes.Contains(entry.Record, correlation) {
+			return true // without decoding it: many may wait for replies of one worker
+		}
 		e, err := event.DecodeRecord(entry.Record)
 		if err != nil {
 			return true
