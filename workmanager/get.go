@@ -64,13 +64,13 @@ func (m *Manager) topicStatus(ctx context.Context, w record) ([]*turnlanev1.Work
 			status[i].Cursor = event.Position{Ms: s.GetMs(), Seq: s.GetSeq()}.String()
 		}
 	}
-	if !live {
+	if own := len(topics) > len(w.GetTopics()); !live || own {
 		data, err := m.store.Load(ctx, w.GetId())
 		if err != nil {
 			return nil, fmt.Errorf("read the cursors of worker %s: %w", w.GetId(), err)
 		}
 		for _, c := range data.Cursors {
-			if data.Start.Run == w.GetRun() || isLane(w, c.Topic) {
+			if !live && data.Start.Run == w.GetRun() || isLane(w, c.Topic) {
 				if i, ok := index[c.Topic]; ok {
 					status[i].Cursor = c.Position.String()
 				}

@@ -394,7 +394,7 @@ func (l *leader) tellPause(e *entry) {
 		kind = lifecycle.TypePaused
 		d.Reason = e.pauseReason
 	}
-	l.notices.add(kind, d)
+	l.notices.Add(kind, d)
 	l.log.Info("worker pause", "worker", e.id, "name", e.name, "type", e.typ, "paused", e.paused, "reason", e.pauseReason)
 }
 

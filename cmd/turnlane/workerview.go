@@ -26,13 +26,13 @@ type workerView struct {
 	Desired     string            `json:"desired"`
 	State       string            `json:"state"`
 	Reason      string            `json:"reason"`
-	Paused      bool              `json:"paused"`
-	PauseReason string            `json:"pause_reason"`
-	Progress    string            `json:"progress"`
 	Pod         string            `json:"pod"`
 	Token       uint64            `json:"token"`
 	Run         uint64            `json:"run"`
 	Revision    uint64            `json:"revision"`
+	Paused      bool              `json:"paused"`
+	PauseReason string            `json:"pause_reason"`
+	Progress    string            `json:"progress"`
 	CreatedAt   string            `json:"created_at"`
 	UpdatedAt   string            `json:"updated_at"`
 	Replay      string            `json:"replay"`
