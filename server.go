@@ -23,6 +23,7 @@ import (
 	"github.com/turnlane/turnlane/deadletter"
 	"github.com/turnlane/turnlane/gateway"
 	"github.com/turnlane/turnlane/internal/builtin"
+	"github.com/turnlane/turnlane/internal/catalog"
 	"github.com/turnlane/turnlane/internal/fanout"
 	"github.com/turnlane/turnlane/internal/metrics"
 	"github.com/turnlane/turnlane/internal/session"
@@ -156,8 +157,8 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	}
 	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: feeds.Hooks()})
 	feeds.Watch(p.hub)
-	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Logger: log.With("role", "gateway"), Meter: meter,
-		TracerProvider: s.cfg.TracerProvider}); err != nil {
+	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Commands: catalog.NewDirectory(db), Logger: log.With("role", "gateway"),
+		Meter: meter, TracerProvider: s.cfg.TracerProvider}); err != nil {
 		return nil, err
 	}
 
@@ -177,7 +178,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 		return nil, err
 	}
 	if p.manager, err = workmanager.New(workmanager.Config{
-		Store: db, Session: p.session, Inspector: p.runtime, Publisher: p.gateway, Slots: counter{p.hub},
+		Store: db, Session: p.session, Inspector: p.runtime, Publisher: p.gateway, Follower: follower{p.hub}, Slots: counter{p.hub},
 		DrainLimit: s.cfg.DrainTimeout, Logger: log.With("role", "workmanager"), Meter: meter,
 	}); err != nil {
 		return nil, err
@@ -295,6 +296,7 @@ func (p *process) serve(ctx context.Context, grpcListener, httpListener net.List
 		<-ctx.Done()
 		p.gateway.Shutdown()
 		p.letters.Shutdown()
+		p.manager.EndWaiting()
 		hard := time.AfterFunc(closeLimit, p.grpc.Stop)
 		defer hard.Stop()
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)

@@ -44,7 +44,7 @@ const (
 // each of events.
 func (g *Gateway) httpPublish(w http.ResponseWriter, r *http.Request) {
 	topic := r.PathValue("topic")
-	if err := admission.Topic(topic, admission.User); err != nil { // before the body is read
+	if err := g.admitTopic(r.Context(), topic); err != nil { // before the body is read
 		g.refuseHTTP(w, err)
 		return
 	}

@@ -127,7 +127,7 @@ func (g *Gateway) submit(ctx context.Context, topic string, events []*cloudevent
 		return nil, nil, err
 	}
 	_, span := g.startSpan(ctx, topic, decoded)
-	records, err := g.admit(topic, decoded, start)
+	records, err := g.admit(ctx, topic, decoded, start)
 	if err != nil {
 		return nil, span, err
 	}

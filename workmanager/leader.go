@@ -360,8 +360,11 @@ func (l *leader) take(item store.Item) {
 		}
 		return
 	}
-	was, group := e.wanted, e.spec.Group
+	was, group, paused, reason := e.wanted, e.spec.Group, e.paused, e.pauseReason
 	restarted := e.take(w)
+	if e.paused != paused || e.pauseReason != reason {
+		l.tellPause(e)
+	}
 	if group != e.spec.Group {
 		l.leave(group, id)
 		l.join(e)
@@ -374,7 +377,20 @@ func (l *leader) take(item store.Item) {
 	case was && !e.wanted:
 		l.stops(e)
 		l.reconcile[id] = e
+	case e.wanted && e.placed != e.toPlace():
+		l.reconcile[id] = e
 	}
+}
+
+// tellPause tells that a worker was paused or resumed.
+func (l *leader) tellPause(e *entry) {
+	kind, d := lifecycle.TypeResumed, e.data()
+	if e.paused {
+		kind = lifecycle.TypePaused
+		d.Reason = e.pauseReason
+	}
+	l.notices.Add(kind, d)
+	l.log.Info("worker pause", "worker", e.id, "name", e.name, "type", e.typ, "paused", e.paused, "reason", e.pauseReason)
 }
 
 // forget removes a worker from the index. Its placement goes unless only its record is broken.

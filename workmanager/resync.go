@@ -97,9 +97,9 @@ func (l *leader) readPlaces(ctx context.Context) error {
 			}
 			p, err := catalog.Decode(item, &storev1.Placement{})
 			if err == nil && p.GetWorkerId() == id {
-				e.placed = store.Start{Run: p.GetRun(), Generation: p.GetGeneration()}
+				e.placed = placed{store.Start{Run: p.GetRun(), Generation: p.GetGeneration()}, p.GetEdition(), p.GetPaused()}
 			} else {
-				e.placed = store.Start{} // written anew
+				e.placed = placed{} // written anew
 			}
 			if !e.settled() {
 				l.agenda.soon(e, time.Now())
@@ -112,7 +112,7 @@ func (l *leader) readPlaces(ctx context.Context) error {
 	}
 	for id, e := range l.workers {
 		if e.host != nil && !found[id] {
-			e.placed = store.Start{}
+			e.placed = placed{}
 		}
 	}
 	return nil

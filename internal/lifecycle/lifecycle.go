@@ -24,6 +24,8 @@ const (
 	TypeCoverage    = "turnlane.group.coverage"     // a group's coverage changed
 	TypeStuck       = "turnlane.worker.stuck"       // a handler ignored its deadline; it was given up
 	TypeExhausted   = "turnlane.worker.exhausted"   // an event is out of attempts, and was passed
+	TypePaused      = "turnlane.worker.paused"      // its events are held back
+	TypeResumed     = "turnlane.worker.resumed"     // they go on
 	TypeQuarantined = "turnlane.worker.quarantined" // a catalog record cannot be read
 )
 

@@ -44,15 +44,20 @@ type WorkerRecord struct {
 	Run uint64 `protobuf:"varint,13,opt,name=run,proto3" json:"run,omitempty"`
 	// Grows with every start that changed the desired state.
 	Generation uint64 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Where each topic begins for (run, generation), fixed when it was started or sought.
+	// Where each topic begins for (run, generation), fixed when it was started or sought. The topics of the
+	// worker's own that it reads, of commands and of redrives, are among them; theirs are fixed when it is
+	// created, and go on from their cursors over starts, stops and seeks.
 	Starts    []*TopicStart          `protobuf:"bytes,15,rep,name=starts,proto3" json:"starts,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// A tombstone: of a deleted worker only id, run and generation remain.
+	// A tombstone: of a deleted worker only id, run and generation remain, and the type until its data and
+	// its own topics are removed.
 	Deleted bool `protobuf:"varint,18,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	// Events are held back.
-	Paused        bool   `protobuf:"varint,19,opt,name=paused,proto3" json:"paused,omitempty"`
-	PauseReason   string `protobuf:"bytes,20,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	Paused      bool   `protobuf:"varint,19,opt,name=paused,proto3" json:"paused,omitempty"`
+	PauseReason string `protobuf:"bytes,20,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	// Grows with every change of tags, config and policy.
+	Edition       uint64 `protobuf:"varint,21,opt,name=edition,proto3" json:"edition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -227,13 +232,28 @@ func (x *WorkerRecord) GetPauseReason() string {
 	return ""
 }
 
+func (x *WorkerRecord) GetEdition() uint64 {
+	if x != nil {
+		return x.Edition
+	}
+	return 0
+}
+
 // TopicStart is a fixed beginning: everything after the position.
 type TopicStart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Ms            uint64                 `protobuf:"varint,3,opt,name=ms,proto3" json:"ms,omitempty"`
-	Seq           uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Topic       string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Ms          uint64                 `protobuf:"varint,3,opt,name=ms,proto3" json:"ms,omitempty"`
+	Seq         uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The last beginning that did not go on from a cursor: what lies above it came, as far as the cursor.
+	AnewMs  uint64 `protobuf:"varint,5,opt,name=anew_ms,json=anewMs,proto3" json:"anew_ms,omitempty"`
+	AnewSeq uint64 `protobuf:"varint,6,opt,name=anew_seq,json=anewSeq,proto3" json:"anew_seq,omitempty"`
+	// The lowest of those beginnings: what lies at or below it never came.
+	LowestMs  uint64 `protobuf:"varint,7,opt,name=lowest_ms,json=lowestMs,proto3" json:"lowest_ms,omitempty"`
+	LowestSeq uint64 `protobuf:"varint,8,opt,name=lowest_seq,json=lowestSeq,proto3" json:"lowest_seq,omitempty"`
+	// It only tells of the past: the next start of the worker begins anew there.
+	Spent         bool `protobuf:"varint,9,opt,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -296,6 +316,41 @@ func (x *TopicStart) GetSeq() uint64 {
 	return 0
 }
 
+func (x *TopicStart) GetAnewMs() uint64 {
+	if x != nil {
+		return x.AnewMs
+	}
+	return 0
+}
+
+func (x *TopicStart) GetAnewSeq() uint64 {
+	if x != nil {
+		return x.AnewSeq
+	}
+	return 0
+}
+
+func (x *TopicStart) GetLowestMs() uint64 {
+	if x != nil {
+		return x.LowestMs
+	}
+	return 0
+}
+
+func (x *TopicStart) GetLowestSeq() uint64 {
+	if x != nil {
+		return x.LowestSeq
+	}
+	return 0
+}
+
+func (x *TopicStart) GetSpent() bool {
+	if x != nil {
+		return x.Spent
+	}
+	return false
+}
+
 // GroupRecord claims the slots of one group on one topic, under group/<group>/<topic>.
 type GroupRecord struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -355,8 +410,13 @@ type Placement struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// The activation that is wanted; another one replaces it.
-	Run           uint64 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
-	Generation    uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Run        uint64 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
+	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The edition of the worker's record. When only it changes, the activation goes on and takes tags,
+	// config and policy of that record over between two turns.
+	Edition uint64 `protobuf:"varint,4,opt,name=edition,proto3" json:"edition,omitempty"`
+	// Events are held back; commands go on. The activation goes on.
+	Paused        bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -410,6 +470,20 @@ func (x *Placement) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *Placement) GetEdition() uint64 {
+	if x != nil {
+		return x.Edition
+	}
+	return 0
+}
+
+func (x *Placement) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
 }
 
 // RedriveRecord is the redrive of one topic of dead letters that is under way, or the last one there
@@ -674,7 +748,7 @@ var File_turnlane_store_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x1fturnlane/store/v1/catalog.proto\x12\x11turnlane.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dturnlane/v1/workmanager.proto\"\xef\x06\n" +
+	"\x1fturnlane/store/v1/catalog.proto\x12\x11turnlane.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dturnlane/v1/workmanager.proto\"\x89\a\n" +
 	"\fWorkerRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -702,32 +776,41 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"updated_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x18\n" +
 	"\adeleted\x18\x12 \x01(\bR\adeleted\x12\x16\n" +
 	"\x06paused\x18\x13 \x01(\bR\x06paused\x12!\n" +
-	"\fpause_reason\x18\x14 \x01(\tR\vpauseReason\x1a9\n" +
+	"\fpause_reason\x18\x14 \x01(\tR\vpauseReason\x12\x18\n" +
+	"\aedition\x18\x15 \x01(\x04R\aedition\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
 	"\n" +
 	"TopicStart\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x0e\n" +
 	"\x02ms\x18\x03 \x01(\x04R\x02ms\x12\x10\n" +
-	"\x03seq\x18\x04 \x01(\x04R\x03seq\"\xaf\x01\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x17\n" +
+	"\aanew_ms\x18\x05 \x01(\x04R\x06anewMs\x12\x19\n" +
+	"\banew_seq\x18\x06 \x01(\x04R\aanewSeq\x12\x1b\n" +
+	"\tlowest_ms\x18\a \x01(\x04R\blowestMs\x12\x1d\n" +
+	"\n" +
+	"lowest_seq\x18\b \x01(\x04R\tlowestSeq\x12\x14\n" +
+	"\x05spent\x18\t \x01(\bR\x05spent\"\xaf\x01\n" +
 	"\vGroupRecord\x12\x1d\n" +
 	"\n" +
 	"group_size\x18\x01 \x01(\rR\tgroupSize\x12E\n" +
 	"\amembers\x18\x02 \x03(\v2+.turnlane.store.v1.GroupRecord.MembersEntryR\amembers\x1a:\n" +
 	"\fMembersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8c\x01\n" +
 	"\tPlacement\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\x04R\x03run\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xba\x04\n" +
+	"generation\x12\x18\n" +
+	"\aedition\x18\x04 \x01(\x04R\aedition\x12\x16\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\"\xba\x04\n" +
 	"\rRedriveRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
