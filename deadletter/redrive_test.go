@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -465,4 +466,50 @@ func TestAStopEndsTheStreamAndNotTheRedrive(t *testing.T) {
 		t.Errorf("%d came back", n)
 	}
 	q.end()
+}
+
+// paused stops a process before an append, for as long as a test wants.
+type paused struct {
+	store.Store
+	reached, goOn chan struct{}
+	once          sync.Once
+}
+
+func (s *paused) Append(ctx context.Context, topic string, b []store.Batch) ([]store.Appended, error) {
+	s.once.Do(func() { close(s.reached) })
+	<-s.goOn
+	return s.Store.Append(context.WithoutCancel(ctx), topic, b)
+}
+
+// A leader stands still just before it appends, loses its session without knowing, and goes on after
+// another one has brought everything back, or a part of it.
+func TestALeaderThatStoodStillBringsNothingBackTwice(t *testing.T) {
+	w := newWorld(t)
+	w.worker("a", "echo", false)
+	for range 9 {
+		w.die("orders", "a", "echo", format.Failed, "boom")
+	}
+	view := &paused{Store: w.store, reached: make(chan struct{}), goOn: make(chan struct{})}
+	first := w.service(view, false)
+	first.BoundChunks(3)
+	first.run()
+	ctx, stop := context.WithCancel(t.Context())
+	first.Redrive(fast("dlq.orders"), &stream[v1.RedriveResponse]{ctx: ctx, on: func(*v1.RedriveResponse) { stop() }})
+	<-view.reached
+	id, _ := first.session.Current()
+	if err := w.store.CloseSession(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	second := w.service(w.store, false)
+	second.BoundChunks(2)
+	second.run()
+	<-finished(w, "dlq.orders")
+	close(view.goOn)
+	first.end()
+	if got, left := ids(w.read("wrk.echo.redrive.a")), len(w.read("dlq.orders")); got != "1 2 3 4 5 6 7 8 9" || left != 0 {
+		t.Errorf("came back: %s, left: %d", got, left)
+	}
+	if rec := record(w, "dlq.orders"); rec.GetDone() != 9 || !rec.GetFinished() {
+		t.Error(rec)
+	}
 }
