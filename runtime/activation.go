@@ -83,10 +83,10 @@ type lane struct {
 	cuts    uint32  // changes of the log
 	retry   *time.Timer
 	retryAt time.Time // of the event that is held
-	dirty    bool
-	stored   event.Position // the cursor that the store has
-	log      string         // the incarnation that floor and stored are of
-	gaps     uint32
+	dirty   bool
+	stored  event.Position // the cursor that the store has
+	log     string         // the incarnation that floor and stored are of
+	gaps    uint32
 }
 
 func (l *lane) topic() string { return l.a.worker.Topics[l.index] }

@@ -185,4 +185,3 @@ func (a *activation) pauseLocked(paused bool) (rings bool) {
 	}
 	return rings
 }
-
