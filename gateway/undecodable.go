@@ -39,8 +39,8 @@ func newUndecodables(cfg Config) *undecodables {
 	return &undecodables{cfg: cfg, ready: make(chan struct{}, 1)}
 }
 
-// Undecodable takes an entry whose record can't be read, as the Bad hook of the hub gives it, and puts
-// it into the topic of undecodable records in the background, while Run runs. It does not block. Those
+// Undecodable takes an entry whose record can't be read, as the Bad hook of the hub gives it or a
+// subscription finds it, and puts it into the topic of undecodable records in the background, while Run runs. It does not block. Those
 // of topics of dead letters stay where they are.
 func (g *Gateway) Undecodable(topic string, entry event.Entry, cause error) {
 	g.undecodables.add(topic, entry, cause)
