@@ -158,7 +158,7 @@ func TestAttemptsGoOnWhereverTheActivationEnds(t *testing.T) {
 			g.handle("bad", func(_ context.Context, turn *actor.Turn) error {
 				if turn.Event().ID == "e0" {
 					got.add(fmt.Sprint(turn.Attempt()))
-					return actor.RetryAfter(10 * time.Millisecond)
+					return actor.RetryAfter(time.Hour) // so that the next attempt is the next activation's
 				}
 				return nil
 			})
@@ -174,12 +174,9 @@ func TestAttemptsGoOnWhereverTheActivationEnds(t *testing.T) {
 				}
 				g.eventually("an attempt that is stored", func() bool {
 					d := g.load("w")
-					return len(d.Attempts) == 1 && d.Attempts[0].Attempts == uint32(n) && d.Attempts[0].Error == "retry after 10ms"
+					return len(d.Attempts) == 1 && d.Attempts[0].Attempts == uint32(n) && d.Attempts[0].Error == "retry after 1h0m0s"
 				})
 				c.end(p)
-				if got.len() > n { // it went on meanwhile
-					t.Skip("too slow to end the process between two attempts")
-				}
 			}
 			g.cursorAt("w", last)
 			if got.text() != "1 2 3 4" {
