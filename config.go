@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/turnlane/turnlane/store/pebblestore"
 )
 
@@ -50,6 +52,10 @@ type Config struct {
 	// ones leave the rest of the machine to others. A type that it does not name has no bound. Workers
 	// that wait are served in the order of their asking.
 	MaxTurns map[string]int
+	// TracerProvider makes OpenTelemetry spans of publish calls and of turns. A turn's span is in the trace
+	// of its event, as the event's traceparent says, and the outputs of the turn carry the span on. The
+	// provider, with its exporter, is the program's own: it shuts it down after Run. Default: no spans.
+	TracerProvider trace.TracerProvider
 	// Logger gets what a person should know. Default: warnings and errors to standard error.
 	Logger *slog.Logger
 }

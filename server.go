@@ -161,7 +161,8 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	}
 	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: hooks})
 	feeds.Watch(p.hub)
-	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Logger: log.With("role", "gateway"), Meter: meter}); err != nil {
+	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Logger: log.With("role", "gateway"), Meter: meter,
+		TracerProvider: s.cfg.TracerProvider}); err != nil {
 		return nil, err
 	}
 
@@ -177,6 +178,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	if p.runtime, err = runtime.New(runtime.Config{
 		Store: db, Hub: p.hub, Session: p.session, Types: types, Publisher: p.gateway, Pod: s.cfg.Pod, Version: Version,
 		MaxTurns: s.cfg.MaxTurns, DrainTimeout: s.cfg.DrainTimeout, Logger: log.With("role", "runtime"), Meter: meter,
+		TracerProvider: s.cfg.TracerProvider,
 	}); err != nil {
 		return nil, err
 	}
@@ -189,6 +191,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 
 	p.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(gateway.MaxMessageBytes),
+		grpc.ConnectionTimeout(closeLimit), // a stop waits for connections that have not said a word
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
@@ -295,7 +298,7 @@ func (p *process) serve(ctx context.Context, grpcListener, httpListener net.List
 		var both sync.WaitGroup
 		both.Go(func() {
 			if err := p.http.Shutdown(limit); err != nil {
-				p.http.Close()
+				_ = p.http.Close()
 			}
 		})
 		both.Go(p.grpc.GracefulStop)

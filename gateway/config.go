@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnlane/turnlane/internal/admission"
 	"github.com/turnlane/turnlane/internal/fanout"
@@ -30,6 +31,8 @@ type Config struct {
 
 	Logger *slog.Logger // default: discard
 	Meter  metric.Meter // default: measure nothing
+	// TracerProvider makes a span of each publish call. Default: none.
+	TracerProvider trace.TracerProvider
 
 	Retention Retention
 

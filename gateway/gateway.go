@@ -16,6 +16,7 @@ import (
 
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/internal/rpcerr"
+	"github.com/turnlane/turnlane/internal/tracing"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
 
@@ -30,6 +31,7 @@ type Gateway struct {
 	appender    *appender
 	retention   *retention
 	instruments *instruments
+	tracer      *tracing.Tracer // nil: no spans
 
 	undecodables *undecodables
 
@@ -50,7 +52,7 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: cfg, stop: make(chan struct{})}
+	g := &Gateway{cfg: cfg, tracer: tracing.New(cfg.TracerProvider), stop: make(chan struct{})}
 	g.retention = newRetention(cfg)
 	g.undecodables = newUndecodables(cfg)
 	g.appender = newAppender(cfg.Store, cfg.InFlightBytes, g.appended)

@@ -9,6 +9,7 @@ import (
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/internal/admission"
+	"github.com/turnlane/turnlane/internal/tracing"
 )
 
 // Publish appends a batch to one topic, all or nothing, and returns the positions. It is the way in
@@ -47,13 +48,25 @@ func (h handlers) Publish(ctx context.Context, topic string, events ...*event.Ev
 
 // publish is Publish for a user, with events that come from a decoder.
 func (g *Gateway) publish(ctx context.Context, topic string, events []*event.Event) ([]event.Position, error) {
+	ctx, span := g.startSpan(ctx, topic, events)
 	start := g.cfg.Clock()
 	records, err := g.admit(topic, events, start)
 	if err != nil {
 		g.instruments.refuse(err)
+		span.End(err)
 		return nil, err
 	}
-	return g.store(ctx, topic, records, start)
+	positions, err := g.store(ctx, topic, records, start)
+	span.End(err)
+	return positions, err
+}
+
+// startSpan starts the span of a publish call; nil is none.
+func (g *Gateway) startSpan(ctx context.Context, topic string, events []*event.Event) (context.Context, *tracing.Span) {
+	if g.tracer == nil {
+		return ctx, nil
+	}
+	return g.tracer.StartPublish(ctx, topic, events)
 }
 
 // admit makes records of a user's batch, if it breaks no rule.
@@ -116,8 +129,7 @@ func atIndex(i int, err error) error {
 		prefix += "." + e.Field
 	}
 	at := &event.Error{Field: prefix, Rule: e.Rule, Fix: e.Fix}
-	var size *admission.SizeError
-	if errors.As(err, &size) {
+	if _, ok := errors.AsType[*admission.SizeError](err); ok {
 		return &admission.SizeError{Err: at}
 	}
 	return at

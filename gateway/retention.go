@@ -294,7 +294,8 @@ func (r *retention) look(ctx context.Context, info store.TopicInfo) error {
 	if info.First.IsZero() {
 		return nil
 	}
-	now, due := r.clock(), false
+	var due bool
+	now := r.clock()
 	l := r.limits(info.Topic)
 	if s, ok := r.settings[info.Topic]; ok {
 		if due = !now.Before(s.nextAge); due {

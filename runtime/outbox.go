@@ -22,7 +22,6 @@ type outbox struct {
 
 	mu     sync.Mutex
 	queues map[string]*outQueue
-	queued int // batches in all queues, and under way
 }
 
 type outQueue struct {

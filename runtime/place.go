@@ -420,10 +420,10 @@ func (r *Runtime) freeze(why string) {
 	}
 }
 
-// backoff is the n-th pause: doubled each time up to max, and jittered down to half.
-func backoff(n int, first, max time.Duration) time.Duration {
-	d := max
-	if n < 20 && first<<n < max {
+// backoff is the n-th pause: doubled each time up to longest, and jittered down to half.
+func backoff(n int, first, longest time.Duration) time.Duration {
+	d := longest
+	if n < 20 && first<<n < longest {
 		d = first << n
 	}
 	return d/2 + rand.N(d/2+1)

@@ -71,7 +71,6 @@ func (l *lane) onGap(g feed.Gap) {
 	a := l.a
 	a.mu.Lock()
 	l.gaps++
-	tell := false
 	if g.Kind == feed.Incarnation || g.Kind == feed.Regressed {
 		// What waits, and what is in hand, is of a log that is no more: its positions say nothing.
 		a.box.Cut(l.index)
@@ -79,7 +78,7 @@ func (l *lane) onGap(g feed.Gap) {
 		l.log, l.stored, l.replayTo, l.markTo = g.Next, unstored, event.Position{}, event.Position{}
 		l.cutLocked()
 	}
-	tell = l.markDirtyLocked()
+	tell := l.markDirtyLocked()
 	a.mu.Unlock()
 	if tell {
 		a.r.flush.add(a, time.Now())

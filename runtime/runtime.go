@@ -27,6 +27,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
@@ -36,6 +37,7 @@ import (
 	"github.com/turnlane/turnlane/internal/fanout"
 	"github.com/turnlane/turnlane/internal/lifecycle"
 	"github.com/turnlane/turnlane/internal/session"
+	"github.com/turnlane/turnlane/internal/tracing"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -77,6 +79,8 @@ type Config struct {
 
 	Logger *slog.Logger // default: none
 	Meter  metric.Meter // default: nothing is measured
+	// TracerProvider makes a span of each turn. Default: none.
+	TracerProvider trace.TracerProvider
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -139,6 +143,7 @@ func (c Config) withDefaults() (Config, error) {
 type Runtime struct {
 	cfg     Config
 	log     *slog.Logger
+	tracer  *tracing.Tracer // nil: no spans
 	engine  *engine.Engine
 	budget  *inbox.Budget
 	outbox  *outbox
@@ -183,6 +188,7 @@ func New(c Config) (*Runtime, error) {
 		cfg:    c,
 		engine: engine.New(engine.Config{Logger: c.Logger}),
 		log:    c.Logger,
+		tracer: tracing.New(c.TracerProvider),
 		budget: inbox.NewBudget(c.LaneBudget),
 		slots:  make(chan struct{}, c.Starts),
 		places: map[string]*place{},

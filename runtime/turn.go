@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -14,6 +16,7 @@ import (
 	"github.com/turnlane/turnlane/inbox"
 	"github.com/turnlane/turnlane/internal/deadletter"
 	"github.com/turnlane/turnlane/internal/engine"
+	"github.com/turnlane/turnlane/internal/tracing"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -27,7 +30,8 @@ type turn struct {
 	cuts   uint32        // those of the lane when the event was taken
 	last   store.Attempt // what was known of the event when it was taken, then why it is given up
 
-	deadTopic string // where its dead letter goes
+	deadTopic string                       // where its dead letter goes
+	span      atomic.Pointer[tracing.Span] // nil: none
 }
 
 // undecodable marks the error of a record that cannot be decoded.
@@ -38,10 +42,16 @@ func (e *undecodable) Unwrap() error { return e.err }
 
 // Handle implements engine.Turn.
 func (t *turn) Handle() error {
+	ctx := context.Context(&t.Context)
+	if tracer := t.a.r.tracer; tracer != nil {
+		var span *tracing.Span
+		ctx, span = tracer.StartTurn(ctx, &t.Turn)
+		t.span.Store(span)
+	}
 	if _, err := t.Turn.Decode(); err != nil {
 		return actor.Permanent(&undecodable{err})
 	}
-	return t.a.handler.Handle(&t.Context, &t.Turn)
+	return t.a.handler.Handle(ctx, &t.Turn)
 }
 
 // Ended implements engine.Body.
@@ -50,6 +60,7 @@ func (a *activation) Ended(ended engine.Turn, r engine.Result) {
 	outputs, refused := t.Turn.Close()
 	defer a.typ.limit.give(a)
 	if r.Kind == engine.Cancelled {
+		t.span.Load().EndTurn("cancelled", nil)
 		return // the event stays unfinished, for whoever goes on
 	}
 	outcome, err := outcomeOf(r)
@@ -57,6 +68,7 @@ func (a *activation) Ended(ended engine.Turn, r engine.Result) {
 		outcome, err, outputs = actor.OutcomeFailed, refused, nil
 	}
 	a.typ.meter.turn(outcome, t, r)
+	t.span.Load().EndTurn(outcome.String(), err)
 	switch outcome {
 	case actor.OutcomeDone:
 		a.finish(t, outputs, r.End)

@@ -91,9 +91,15 @@ func (m *Manager) lag(ctx context.Context, s *turnlanev1.WorkerTopic, topics int
 	if b.Incarnation != "" {
 		s.Head = b.Last.String()
 	}
+	if s.GetCursor() == "" || b.Entries == 0 {
+		return nil // it never ran, or there is nothing to be behind
+	}
 	cursor, err := event.ParsePosition(s.GetCursor())
-	if err != nil || b.Entries == 0 || !cursor.Less(b.Last) {
-		return nil // it never ran, or it is at the end
+	if err != nil {
+		return fmt.Errorf("cursor in topic %s: %w", s.GetTopic(), err)
+	}
+	if !cursor.Less(b.Last) {
+		return nil
 	}
 	limit := store.ReadLimit{Entries: 1, Bytes: 1 << 16}
 	if topics <= few {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -283,23 +284,17 @@ func (l *leader) sessions(live hosts) {
 		l.log.Info("a runtime is gone", "session", h.session, "pod", h.pod, "workers", len(h.workers))
 	}
 	for _, h := range draining {
-		for id, e := range h.workers {
-			l.reconcile[id] = e
-		}
+		maps.Copy(l.reconcile, h.workers)
 	}
 	if len(types) == 0 {
 		return
 	}
 	for _, typ := range types {
-		for id, e := range l.waiting[typ] {
-			l.reconcile[id] = e
-		}
+		maps.Copy(l.reconcile, l.waiting[typ])
 	}
 	for _, h := range l.placer.hosts {
 		if h.draining {
-			for id, e := range h.workers {
-				l.reconcile[id] = e
-			}
+			maps.Copy(l.reconcile, h.workers)
 		}
 	}
 }
@@ -538,9 +533,7 @@ func (l *leader) measure() {
 	}
 	l.changed = false
 	s := snapshot{leading: true, workers: make(map[kind]int, len(l.counts)), coverage: map[string]float64{}, quarantined: len(l.broken)}
-	for k, n := range l.counts {
-		s.workers[k] = n
-	}
+	maps.Copy(s.workers, l.counts)
 	for group, topics := range l.reported {
 		least := 1.0
 		for _, c := range topics {

@@ -37,7 +37,7 @@ func (m *Manager) StartWorker(ctx context.Context, req *turnlanev1.StartWorkerRe
 }
 
 // change makes a change of a worker's desired state, under the lock of its group, again on conflict.
-func (m *Manager) change(ctx context.Context, w record, make func(context.Context, record) (record, error)) (record, error) {
+func (m *Manager) change(ctx context.Context, w record, edit func(context.Context, record) (record, error)) (record, error) {
 	if group := w.GetGroup(); group != "" {
 		unlock, err := m.groups.lock(ctx, group)
 		if err != nil {
@@ -53,7 +53,7 @@ func (m *Manager) change(ctx context.Context, w record, make func(context.Contex
 			}
 		}
 		again = true
-		w, err = make(ctx, w)
+		w, err = edit(ctx, w)
 		return err
 	})
 	return w, rpcerr.From(err)

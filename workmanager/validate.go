@@ -1,6 +1,7 @@
 package workmanager
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -156,7 +157,7 @@ func checkTopics(p *problems, topics []string) {
 	for i, topic := range topics {
 		field := fmt.Sprintf("topics[%d]", i)
 		if err := admission.Readable(topic); err != nil {
-			e, ok := err.(*event.Error)
+			e, ok := errors.AsType[*event.Error](err)
 			if !ok {
 				e = &event.Error{Rule: err.Error()}
 			}
@@ -189,7 +190,7 @@ func checkSpec(p *problems, spec grouping.Spec) {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		e, ok := err.(*grouping.FieldError)
+		e, ok := errors.AsType[*grouping.FieldError](err)
 		if !ok {
 			e = &grouping.FieldError{Field: "group", Rule: err.Error()}
 		}

@@ -125,8 +125,7 @@ func (s *server) exitCode() int {
 	case <-time.After(patience):
 		s.t.Fatalf("the server has not ended\n%s", s.stderr)
 	}
-	var exit *exec.ExitError
-	if errors.As(s.err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](s.err); ok {
 		return exit.ExitCode()
 	}
 	return 0
