@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/turnlane/turnlane/deadletter"
+	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/gateway"
 	"github.com/turnlane/turnlane/internal/builtin"
 	"github.com/turnlane/turnlane/internal/catalog"
@@ -155,7 +156,13 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: feeds.Hooks()})
+	hooks := feeds.Hooks()
+	count := hooks.Bad
+	hooks.Bad = func(topic string, entry event.Entry, err error) {
+		count(topic, entry, err)
+		p.gateway.Undecodable(topic, entry, err)
+	}
+	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: hooks})
 	feeds.Watch(p.hub)
 	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Commands: catalog.NewDirectory(db), Logger: log.With("role", "gateway"),
 		Meter: meter, TracerProvider: s.cfg.TracerProvider}); err != nil {
@@ -172,8 +179,9 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 		return nil, err
 	}
 	if p.runtime, err = runtime.New(runtime.Config{
-		Store: db, Hub: p.hub, Session: p.session, Types: types, Publisher: p.gateway, Pod: s.cfg.Pod,
-		DrainTimeout: s.cfg.DrainTimeout, Logger: log.With("role", "runtime"), Meter: meter, TracerProvider: s.cfg.TracerProvider,
+		Store: db, Hub: p.hub, Session: p.session, Types: types, Publisher: p.gateway, Pod: s.cfg.Pod, Version: Version,
+		MaxTurns: s.cfg.MaxTurns, DrainTimeout: s.cfg.DrainTimeout, Logger: log.With("role", "runtime"), Meter: meter,
+		TracerProvider: s.cfg.TracerProvider,
 	}); err != nil {
 		return nil, err
 	}

@@ -33,6 +33,8 @@ type Gateway struct {
 	instruments *instruments
 	tracer      *tracing.Tracer // nil: no spans
 
+	undecodables *undecodables
+
 	stop    chan struct{} // closed by Shutdown
 	stopped sync.Once
 	streams sync.WaitGroup // goroutines of streams; see stream
@@ -52,6 +54,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: cfg, tracer: tracing.New(cfg.TracerProvider), stop: make(chan struct{})}
 	g.retention = newRetention(cfg)
+	g.undecodables = newUndecodables(cfg)
 	g.appender = newAppender(cfg.Store, cfg.InFlightBytes, g.appended)
 	if g.instruments, err = newInstruments(cfg.Meter, g); err != nil {
 		return nil, err
@@ -59,11 +62,12 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Run keeps retention until ctx ends, then shuts down: see Shutdown. It returns once the batches under
+// Run keeps retention, and dead letters of what cannot be decoded, until ctx ends, then shuts down: see Shutdown. It returns once the batches under
 // way are answered and every stream has ended; neither takes longer than about 10 s.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.retention.run(ctx) })
+	group.Go(func() error { return g.undecodables.run(ctx) })
 	err := group.Wait()
 	g.Shutdown()
 	g.appender.close(finishLimit)

@@ -13,6 +13,7 @@ import (
 	"github.com/turnlane/turnlane/inbox"
 	"github.com/turnlane/turnlane/internal/engine"
 	"github.com/turnlane/turnlane/internal/fanout"
+	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -47,12 +48,19 @@ type activation struct {
 	drained  chan struct{} // closed when the outbox has nothing of this activation; nil if nobody waits
 	dirty    []int32       // lanes
 	warm     bool          // its lanes or floors may hold memory that they do not need
+	marking  bool          // an event waits for its start mark to be stored; nothing else is started
+	ready    *turn         // its mark is stored: it is the next one
+	pausing  bool          // its events are held back, and the catalog does not know yet
+	permit   permit        // guarded by the type's limiter
 }
 
 // policy is how a worker's turns are run.
 type policy struct {
 	timeout, grace      time.Duration
 	maxAttempts         uint32
+	maxCrashes          uint32
+	exhausted           turnlanev1.OnExhausted
+	deadTopic           string // "" for that of the event's topic
 	backoff, maxBackoff time.Duration
 }
 
@@ -65,18 +73,20 @@ type lane struct {
 	floor cursors.Floor
 	// replayTo is the topic's end when the activation took over: events up to it may be repeats.
 	replayTo event.Position
-	failed   known
-	retry    *time.Timer
-	dirty    bool
-	stored   event.Position // the cursor that the store has
-	log      string         // the incarnation that floor and stored are of
-	gaps     uint32
-}
-
-// known is what is known of the event of a lane that failed last.
-type known struct {
-	pos      event.Position
-	attempts uint32
+	// markTo is as far as events may have been in the hands of an activation that did not end in order:
+	// the handler gets them under a mark, so that one that ends the process is found.
+	markTo  event.Position
+	known   []attempt        // of events after the cursor, in order
+	gone    []event.Position // of records to be removed
+	next    next
+	old     attempt // of an event of a former log: it is in no store
+	cuts    uint32  // changes of the log
+	retry   *time.Timer
+	retryAt time.Time // of the event that is held
+	dirty   bool
+	stored  event.Position // the cursor that the store has
+	log     string         // the incarnation that floor and stored are of
+	gaps    uint32
 }
 
 func (l *lane) topic() string { return l.a.worker.Topics[l.index] }
@@ -112,41 +122,91 @@ func (a *activation) Name() string {
 
 // Next implements engine.Body.
 func (a *activation) Next() engine.Turn {
+	for {
+		t, again := a.next()
+		if t != nil {
+			return t
+		}
+		if !again {
+			return nil
+		}
+	}
+}
+
+// next returns the turn to take, if there is one. Again says that an event was given up instead.
+func (a *activation) next() (t *turn, again bool) {
 	a.mu.Lock()
-	if a.frozen || a.overOutboxLocked() {
+	if t := a.ready; t != nil && !a.frozen {
+		a.ready = nil
 		a.mu.Unlock()
-		return nil
+		return t, false
+	}
+	if a.marking && !a.frozen {
+		a.mu.Unlock()
+		return nil, false
+	}
+	if a.frozen || a.overOutboxLocked() || !a.box.Ready() {
+		a.mu.Unlock()
+		a.typ.limit.give(a)
+		return nil, false
+	}
+	if !a.typ.limit.take(a) {
+		a.mu.Unlock()
+		return nil, false
 	}
 	item, drained, ok := a.box.Next()
 	if !ok {
 		a.mu.Unlock()
-		return nil
+		a.typ.limit.give(a)
+		return nil, false
 	}
 	l := &a.lanes[item.Lane]
-	t := &turn{a: a, item: item}
-	attempt := 1
-	if l.failed.attempts > 0 && l.failed.pos == item.Entry.Pos {
-		attempt += int(l.failed.attempts)
-	}
-	replayed := false
+	t = &turn{a: a, item: item, cuts: l.cuts}
+	k := &l.old
 	if !item.Former {
 		t.ticket = l.floor.Begin(item.Entry.Pos)
-		replayed = !l.replayTo.Less(item.Entry.Pos)
+		k = l.knownLocked(item.Entry.Pos)
+	} else if k.Position != item.Entry.Pos {
+		k = nil
 	}
-	feed := l.feed
-	a.mu.Unlock()
-	if drained && feed != nil {
-		feed.Drained()
+	attempt := 1
+	if k != nil {
+		attempt += int(k.Attempts) + int(k.Crashes)
+		t.last = k.Attempt
 	}
 	t.Turn.Init(actor.TurnInput{
 		Worker:   a.worker,
 		Topic:    l.topic(),
 		Entry:    item.Entry,
 		Attempt:  attempt,
-		Replayed: replayed,
+		Replayed: !item.Former && !l.replayTo.Less(item.Entry.Pos),
 		Check:    a.r.check,
 	})
-	return t
+	verdict := a.policy.verdict(k)
+	mark := verdict == "" && !item.Former && !l.markTo.Less(item.Entry.Pos)
+	if mark {
+		k := l.noteLocked(item.Entry.Pos)
+		k.Started, k.dirty = true, true
+		l.next = next{what: begin_, t: t}
+		a.marking = true
+		l.markDirtyLocked()
+	}
+	feed := l.feed
+	a.mu.Unlock()
+	if drained && feed != nil {
+		feed.Drained()
+	}
+	switch {
+	case verdict != "":
+		t.last.GivenUp = verdict
+		a.giveUp(t, time.Now())
+		a.typ.limit.give(a)
+		return nil, true
+	case mark:
+		a.r.flush.urgent(a)
+		return nil, false
+	}
+	return t, false
 }
 
 // overOutboxLocked reports whether a turn must wait until outputs are stored.
@@ -162,6 +222,7 @@ func (l *lane) resume() {
 	a := l.a
 	a.mu.Lock()
 	rings := !a.frozen && a.box.Resume(l.index)
+	l.retryAt = time.Time{}
 	a.mu.Unlock()
 	if rings {
 		a.cell.Ring()
@@ -217,8 +278,12 @@ func (a *activation) freeze() {
 	a.stopTimersLocked()
 	a.mu.Unlock()
 	a.cell.Abandon()
+	if a.typ != nil {
+		a.typ.limit.leave(a)
+	}
 	a.closeFeeds()
 	a.mu.Lock()
+	a.ready = nil
 	a.box.Clear()
 	a.tellDrainedLocked()
 	a.mu.Unlock()

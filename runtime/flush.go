@@ -20,9 +20,12 @@ type flusher struct {
 	flushes atomic.Int64
 	failing bool // only used by the run loop
 
+	wake chan struct{} // of size 1: something is urgent
+
 	mu    sync.Mutex
 	dirty cursors.Dirty[*activation]
-	idle  chan struct{} // closed when no round is under way
+	rush  cursors.Dirty[*activation] // those of which something waits for what is stored
+	idle  chan struct{}              // closed when no round is under way
 }
 
 // Bounds of one commit call.
@@ -37,7 +40,7 @@ const (
 func newFlusher(r *Runtime) *flusher {
 	idle := make(chan struct{})
 	close(idle)
-	return &flusher{r: r, idle: idle}
+	return &flusher{r: r, idle: idle, wake: make(chan struct{}, 1)}
 }
 
 // add has the activation's dirty lanes stored with the next flush.
@@ -48,7 +51,18 @@ func (f *flusher) add(a *activation, now time.Time) {
 	f.pending.CompareAndSwap(0, now.UnixNano())
 }
 
-// run flushes until ctx ends.
+// urgent has the activation's dirty lanes stored at once.
+func (f *flusher) urgent(a *activation) {
+	f.mu.Lock()
+	f.rush.Mark(a)
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run flushes until ctx ends. What is urgent and could not be stored is tried again with the next tick.
 func (f *flusher) run(ctx context.Context) {
 	tick := time.NewTicker(f.r.cfg.CursorFlushInterval)
 	defer tick.Stop()
@@ -62,24 +76,35 @@ func (f *flusher) run(ctx context.Context) {
 				f.sweep()
 				swept = now
 			}
+			f.pass(ctx, &f.rush)
 			f.flush(ctx)
+		case <-f.wake:
+			f.pass(ctx, &f.rush)
 		}
 	}
 }
 
-// flush is one round.
+// flush is one round for all that is dirty.
 func (f *flusher) flush(ctx context.Context) {
+	oldest := f.pending.Swap(0)
+	if again := f.pass(ctx, &f.dirty); again {
+		f.pending.Store(oldest)
+	}
+	f.flushes.Add(1)
+}
+
+// pass stores what a set of activations has, and reports whether some of it must be stored again.
+func (f *flusher) pass(ctx context.Context, set *cursors.Dirty[*activation]) bool {
 	f.mu.Lock()
-	took := f.dirty.Take()
+	took := set.Take()
 	if len(took) > 0 {
 		f.idle = make(chan struct{})
 	}
 	idle := f.idle
 	f.mu.Unlock()
 	if len(took) == 0 {
-		return
+		return false
 	}
-	oldest := f.pending.Swap(0)
 	again := map[*activation]bool{}
 	var commits []store.Commit
 	var of []*activation
@@ -91,26 +116,22 @@ func (f *flusher) flush(ctx context.Context) {
 		commits, of, n = nil, nil, 0
 	}
 	for _, a := range took {
-		found := a.takeDirty()
-		if len(found) == 0 {
+		c := store.Commit{Owner: store.Owner{Worker: a.owner.Worker, Session: a.owner.Session, Token: a.owner.Token}, Start: a.start}
+		if !a.takeDirty(&c) {
 			continue
 		}
-		commits = append(commits, store.Commit{Owner: store.Owner{Worker: a.owner.Worker, Session: a.owner.Session, Token: a.owner.Token},
-			Start: a.start, Cursors: found})
+		commits = append(commits, c)
 		of = append(of, a)
-		if n += len(found); len(commits) >= maxCommits || n >= maxCommitCursors {
+		if n += len(c.Cursors) + len(c.Attempts); len(commits) >= maxCommits || n >= maxCommitCursors {
 			write()
 		}
 	}
 	write()
 	f.mu.Lock()
-	f.dirty.Put(took, func(a *activation) bool { return again[a] })
+	set.Put(took, func(a *activation) bool { return again[a] })
 	close(idle)
 	f.mu.Unlock()
-	if len(again) > 0 {
-		f.pending.Store(oldest)
-	}
-	f.flushes.Add(1)
+	return len(again) > 0
 }
 
 // write is one commit call. Activations whose cursors must be written again are put into again.
@@ -130,10 +151,11 @@ func (f *flusher) write(ctx context.Context, of []*activation, commits []store.C
 		}
 		switch {
 		case one == nil:
+			a.told()
 		case refusal(one):
 			a.refused(one)
 		default:
-			if a.dirtyAgain(commits[i].Cursors) {
+			if a.dirtyAgain(&commits[i]) {
 				again[a] = true
 			}
 		}
@@ -158,13 +180,14 @@ func (f *flusher) wait(ctx context.Context) error {
 	}
 }
 
-// takeDirty returns the cursors that moved since they were stored last, and takes them for stored.
-func (a *activation) takeDirty() []store.Cursor {
+// takeDirty puts what changed since it was stored last into a commit, and takes it for stored. It
+// reports whether there is anything.
+func (a *activation) takeDirty(c *store.Commit) bool {
 	a.mu.Lock()
 	if a.closing || a.frozen {
 		a.dirty = a.dirty[:0]
 		a.mu.Unlock()
-		return nil
+		return false
 	}
 	lanes := a.dirty
 	a.dirty = nil
@@ -173,30 +196,57 @@ func (a *activation) takeDirty() []store.Cursor {
 	}
 	a.mu.Unlock()
 	slices.Sort(lanes)
-	return a.moved(lanes)
+	a.moved(lanes, c)
+	return len(c.Cursors)+len(c.Attempts) > 0
 }
 
 // unstored is a cursor that differs from any other.
 var unstored = event.MaxPosition
 
-// moved returns the cursors of lanes, given in order, that moved since they were stored last, and takes them for stored.
-func (a *activation) moved(lanes []int32) []store.Cursor {
-	found := make([]store.Cursor, 0, len(lanes))
+// moved puts the cursors of lanes, given in order, that moved since they were stored last, and what
+// changed of their attempts, into a commit, and takes both for stored.
+func (a *activation) moved(lanes []int32, commit *store.Commit) {
+	commit.Cursors = make([]store.Cursor, 0, len(lanes))
 	for _, i := range lanes {
 		l := &a.lanes[i]
 		c, _, _ := l.cursor()
 		a.mu.Lock()
+		at := l.stored
+		if c.Incarnation != l.log || at == unstored {
+			at = event.Position{}
+		}
 		if c.Position != l.stored && c.Incarnation == l.log {
 			l.stored = c.Position
-			found = append(found, c)
+			commit.Cursors = append(commit.Cursors, c)
+			at = c.Position
+		}
+		commit.Attempts = l.changesLocked(at, commit.Attempts)
+		if l.next.what != nothing {
+			l.next.sent = true
 		}
 		a.mu.Unlock()
 	}
-	return found
 }
 
-// dirtyAgain takes back that cursors are stored. It reports whether they are to be written again.
-func (a *activation) dirtyAgain(cursors []store.Cursor) bool {
+// told lets those lanes go on that waited for what is stored now. The flusher has one commit of an
+// activation under way at a time.
+func (a *activation) told() {
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		a.mu.Lock()
+		do := l.next
+		if do.sent {
+			l.next = next{}
+		}
+		a.mu.Unlock()
+		if do.sent {
+			a.goOn(l, do)
+		}
+	}
+}
+
+// dirtyAgain takes back that a commit is stored. It reports whether it is to be written again.
+func (a *activation) dirtyAgain(c *store.Commit) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.frozen {
@@ -204,10 +254,17 @@ func (a *activation) dirtyAgain(cursors []store.Cursor) bool {
 	}
 	k := 0
 	for i := range a.lanes {
-		if l := &a.lanes[i]; k < len(cursors) && l.topic() == cursors[k].Topic {
+		l := &a.lanes[i]
+		if k < len(c.Cursors) && l.topic() == c.Cursors[k].Topic {
 			k++
 			l.stored = unstored
 			l.markDirtyLocked()
+		}
+		if len(c.Attempts) > 0 {
+			l.tellAgainLocked(c.Attempts)
+			if len(l.known)+len(l.gone) > 0 || l.next.what != nothing {
+				l.markDirtyLocked()
+			}
 		}
 	}
 	return !a.closing

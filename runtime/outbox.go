@@ -36,7 +36,7 @@ type outgoing struct {
 	bytes   int
 }
 
-// settles counts down the output topics of one turn.
+// settles counts down the output topics of one turn, or the one of a dead letter.
 type settles struct {
 	t     *turn
 	left  int // guarded by the activation's lock
@@ -54,7 +54,6 @@ func newOutbox(r *Runtime) *outbox { return &outbox{r: r, queues: map[string]*ou
 // add takes the outputs of a turn. It does not block.
 func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
 	a := t.a
-	s := &settles{t: t}
 	out := make([]outgoing, 0, 1)
 	topics := make([]string, 0, 1)
 	for i := range outputs {
@@ -64,7 +63,7 @@ func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
 		}
 		if k == len(topics) {
 			topics = append(topics, outputs[i].Topic)
-			out = append(out, outgoing{settles: s, batch: store.Batch{
+			out = append(out, outgoing{batch: store.Batch{
 				Records: make([]event.Record, 0, len(outputs)-i),
 				Turn: &store.TurnMark{Worker: a.worker.ID, Token: a.owner.Token, Run: a.worker.Run,
 					Topic: t.Turn.Topic(), Position: t.item.Entry.Pos},
@@ -73,10 +72,18 @@ func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
 		record := admission.Encode(outputs[i].Event, now)
 		out[k].batch.Records = append(out[k].batch.Records, record)
 		out[k].bytes += len(record)
-		s.bytes += len(record)
 	}
-	s.left = len(out)
+	o.enqueue(t, topics, out)
+}
 
+// enqueue takes what is to be stored before a turn's event is settled: a batch for each topic.
+func (o *outbox) enqueue(t *turn, topics []string, out []outgoing) {
+	a := t.a
+	s := &settles{t: t, left: len(out)}
+	for k := range out {
+		out[k].settles = s
+		s.bytes += out[k].bytes
+	}
 	a.mu.Lock()
 	if a.frozen {
 		a.mu.Unlock()
@@ -153,7 +160,7 @@ func (o *outbox) append(topic string, out []outgoing) {
 		if err == nil {
 			for i := range out {
 				o.bytes.Add(-int64(out[i].bytes))
-				out[i].settles.stored(fates[i].Err)
+				out[i].settles.stored(fates[i])
 			}
 			return
 		}
@@ -176,11 +183,18 @@ func (a *activation) isFrozen() bool {
 }
 
 // stored takes note that the outputs of a turn to one topic are stored, or refused.
-func (s *settles) stored(err error) {
+func (s *settles) stored(fate store.Appended) {
 	t, a := s.t, s.t.a
-	if err != nil {
-		a.refused(err)
+	if fate.Err != nil {
+		a.refused(fate.Err)
 		return
+	}
+	if t.deadTopic != "" {
+		var pos event.Position
+		if len(fate.Positions) == 1 {
+			pos = fate.Positions[0]
+		}
+		a.exhausted(t, "dead_letter", t.deadTopic, pos)
 	}
 	a.mu.Lock()
 	s.left--

@@ -18,6 +18,8 @@ type place struct {
 	worker  string
 	session string       // that the placement was written for
 	want    *store.Start // nil: nothing
+	paused  bool         // as the placement said last
+	pauses  int          // changes of it
 	current *activation
 
 	busy    bool // queued, or being settled
@@ -25,15 +27,8 @@ type place struct {
 	failed  *store.Start
 	fails   int                // starts that did not succeed, in a row
 	retryAt time.Time          // no start before it
-	carry   []failure          // of an activation that is to be replaced
 	timer   *time.Timer        // for retryAt
 	abort   context.CancelFunc // ends the start under way; nil if there is none
-}
-
-// failure is what is known of an event that failed, kept from one activation to the one in its place.
-type failure struct {
-	topic string
-	known
 }
 
 // follow keeps to the session until ctx ends.
@@ -180,7 +175,26 @@ func (r *Runtime) take(id string, item store.Item) string {
 		return worker
 	}
 	r.want(id, worker, &store.Start{Run: p.GetRun(), Generation: p.GetGeneration()})
+	r.pause(worker, p.GetPaused())
 	return worker
+}
+
+// pause takes over whether the worker's events are held back. Only a change counts: an activation that
+// starts knows from the worker's record.
+func (r *Runtime) pause(worker string, paused bool) {
+	r.mu.Lock()
+	p := r.places[worker]
+	if p == nil || p.paused == paused {
+		r.mu.Unlock()
+		return
+	}
+	p.paused = paused
+	p.pauses++
+	a := p.current
+	r.mu.Unlock()
+	if a != nil {
+		a.setPaused(paused)
+	}
 }
 
 // want sets what is wanted of a worker.
@@ -270,9 +284,9 @@ func (r *Runtime) settle(p *place) {
 		switch {
 		case current != nil && (want == nil || *want != current.start || current.ended.Load()):
 			r.mu.Unlock()
-			carry := r.stop(current, want)
+			r.stop(current, want)
 			r.mu.Lock()
-			p.current, p.carry = nil, carry
+			p.current = nil
 			r.hosted.Add(-1)
 			if current.wasRefused.Load() { // it may be again, at once
 				p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
@@ -291,17 +305,20 @@ func (r *Runtime) settle(p *place) {
 				r.mu.Unlock()
 				return
 			}
-			session, carry := p.session, p.carry
-			p.carry = nil
+			session, pauses := p.session, p.pauses
 			ctx, abort := context.WithCancel(r.starting)
 			p.abort = abort
 			r.mu.Unlock()
-			a, err := r.start(ctx, session, p, *want, carry)
+			a, err := r.start(ctx, session, p, *want)
 			abort()
 			r.mu.Lock()
 			p.abort = nil
-			r.startedLocked(p, *want, a, err, carry)
+			r.startedLocked(p, *want, a, err)
+			changed, paused := p.pauses != pauses, p.paused
 			r.mu.Unlock()
+			if a != nil && changed { // while it started
+				a.setPaused(paused)
+			}
 			continue
 		}
 		if p.again {
@@ -319,7 +336,7 @@ func (r *Runtime) settle(p *place) {
 }
 
 // startedLocked takes note of how a start ended.
-func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error, carry []failure) {
+func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error) {
 	switch {
 	case err == nil:
 		p.current, p.retryAt = a, time.Time{}
@@ -329,7 +346,6 @@ func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err e
 	case errors.Is(err, errNotWanted):
 		p.failed = &want // until the placement changes, which it is about to
 	default:
-		p.carry = carry
 		p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
 		p.fails++
 		if p.fails == 1 || p.fails%10 == 0 {

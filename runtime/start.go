@@ -36,7 +36,7 @@ var (
 )
 
 // start makes an activation. An error that is neither errFailed nor errNotWanted is worth another try.
-func (r *Runtime) start(ctx context.Context, session string, p *place, want store.Start, carry []failure) (*activation, error) {
+func (r *Runtime) start(ctx context.Context, session string, p *place, want store.Start) (*activation, error) {
 	rec, err := r.record(ctx, p.worker, want)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (r *Runtime) start(ctx context.Context, session string, p *place, want stor
 	if err != nil {
 		return nil, fmt.Errorf("acquire the worker's lease: %w", err)
 	}
-	a, err := r.activate(ctx, rec, owner, want, carry)
+	a, err := r.activate(ctx, rec, owner, want)
 	if err != nil && !errors.Is(err, errFailed) && ctx.Err() != nil {
 		// It is not wanted here any more. Otherwise the lease is kept, and the next try takes it again.
 		if err := r.cfg.Store.Release(r.ctx, owner); err != nil && !refusal(err) {
@@ -76,7 +76,7 @@ func (r *Runtime) record(ctx context.Context, worker string, want store.Start) (
 	return rec, nil
 }
 
-func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner store.Owner, want store.Start, carry []failure) (*activation, error) {
+func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner store.Owner, want store.Start) (*activation, error) {
 	data, err := r.cfg.Store.Load(ctx, rec.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("load the worker's cursors: %w", err)
@@ -85,7 +85,7 @@ func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner
 	if err != nil {
 		return nil, err
 	}
-	a := r.newActivation(rec, owner, want, starts, carry)
+	a := r.newActivation(rec, owner, want, starts, data)
 	if err := r.makeHandler(ctx, a); err != nil {
 		if ctx.Err() != nil {
 			r.stopHandler(a)
@@ -152,7 +152,7 @@ func (r *Runtime) insist(ctx context.Context, a *activation, what string, do fun
 }
 
 // newActivation makes an activation without a handler.
-func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, want store.Start, starts []begin, carry []failure) *activation {
+func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, want store.Start, starts []begin, data store.WorkerData) *activation {
 	a := &activation{
 		r:     r,
 		typ:   r.types[rec.GetType()],
@@ -176,12 +176,14 @@ func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, wa
 		l := &a.lanes[i]
 		l.a, l.index = a, i
 		l.log, l.stored, l.replayTo = starts[i].incarnation, starts[i].after, starts[i].end
-		l.floor.Reset(starts[i].after)
-		for _, f := range carry {
-			if f.topic == l.topic() {
-				l.failed = f.known
-			}
+		if !data.Handover {
+			l.markTo = starts[i].end
 		}
+		l.floor.Reset(starts[i].after)
+	}
+	a.recall(data, starts, rec.GetPaused(), time.Now().UTC())
+	if rec.GetPaused() {
+		a.pauseLocked(true) // nobody else has it yet
 	}
 	a.cell.Init(r.engine, a, a.policy.timeout, a.policy.grace)
 	return a
@@ -200,6 +202,12 @@ func policyOf(p *turnlanev1.Policy) policy {
 		maxAttempts: p.GetMaxAttempts(),
 		backoff:     d(p.GetBackoff(), actor.DefaultBackoff),
 		maxBackoff:  d(p.GetMaxBackoff(), actor.DefaultMaxBackoff),
+		maxCrashes:  p.GetMaxCrashes(),
+		exhausted:   p.GetOnExhausted(),
+		deadTopic:   p.GetDeadLetterTopic(),
+	}
+	if q.maxCrashes == 0 {
+		q.maxCrashes = actor.DefaultMaxCrashes
 	}
 	if q.maxAttempts == 0 {
 		q.maxAttempts = actor.DefaultMaxAttempts
@@ -287,7 +295,11 @@ func (a *activation) commit(state, reason string, starts []begin) store.Commit {
 	c.Owner.State, c.Owner.Reason, c.Owner.Pod = state, reason, a.r.cfg.Pod
 	c.Cursors = make([]store.Cursor, len(starts))
 	for i, s := range starts {
-		c.Cursors[i] = store.Cursor{Topic: a.worker.Topics[i], Incarnation: s.incarnation, Position: s.after}
+		l := &a.lanes[i]
+		c.Cursors[i] = store.Cursor{Topic: l.topic(), Incarnation: s.incarnation, Position: s.after}
+		a.mu.Lock()
+		c.Attempts = l.changesLocked(s.after, c.Attempts)
+		a.mu.Unlock()
 	}
 	return c
 }

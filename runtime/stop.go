@@ -10,9 +10,9 @@ import (
 
 // stop ends an activation in order: nothing more comes in; the present turn ends, by itself or because
 // its context does or because it is given up; its outputs are stored; its cursors are, and say that
-// they can be resumed; then the lease is given up. It returns what is to be known to an activation in
-// this one's place. An activation whose session is lost, or which was refused, is dropped.
-func (r *Runtime) stop(a *activation, want *store.Start) []failure {
+// they can be resumed, with what is known of events that failed; then the lease is given up. An
+// activation whose session is lost, or which was refused, is dropped.
+func (r *Runtime) stop(a *activation, want *store.Start) {
 	if !r.cfg.Session.Holds(a.owner.Session) {
 		a.freeze()
 	}
@@ -32,19 +32,14 @@ func (r *Runtime) stop(a *activation, want *store.Start) []failure {
 		}
 		r.settleStopped(a, want)
 	}
-	var carry []failure
-	a.mu.Lock()
-	if want != nil && *want == a.start {
-		for i := range a.lanes {
-			if l := &a.lanes[i]; l.failed.attempts > 0 {
-				carry = append(carry, failure{l.topic(), l.failed})
-			}
-		}
+	if a.typ != nil {
+		a.typ.limit.leave(a)
 	}
+	a.mu.Lock()
 	a.frozen = true
+	a.ready = nil
 	a.box.Clear()
 	a.mu.Unlock()
-	return carry
 }
 
 // finishTurn waits for the present turn within the drain limit.
@@ -72,6 +67,7 @@ func (r *Runtime) finishTurn(a *activation) {
 func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	limit, cancel := context.WithTimeout(r.ctx, r.cfg.DrainTimeout)
 	defer cancel()
+	replaced := want != nil && *want == a.start
 	var err error
 	if a.outboxBusy() {
 		r.unslotted(func() { err = a.waitStored(limit) })
@@ -82,6 +78,10 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	if a.isFrozen() {
 		return
 	}
+	if replaced {
+		// Its successor here needs the store anyway, and must know of failed attempts.
+		limit = r.ctx
+	}
 	if err := r.flush.wait(limit); err != nil {
 		r.log.Error("worker stopped while its cursors are being stored; events will be repeated", "worker", a.worker.ID)
 		return
@@ -90,8 +90,9 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	for i := range a.lanes {
 		c, _, _ := a.lanes[i].cursor()
 		last.Cursors = append(last.Cursors, c)
+		last.Attempts = a.lanes[i].lastWords(c.Position, last.Attempts)
 	}
-	if want == nil || *want != a.start {
+	if !replaced {
 		last.Owner.State = stateStopped
 	}
 	last.Owner.Pod = r.cfg.Pod
@@ -100,16 +101,21 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 		if err == nil {
 			break
 		}
+		if a.isFrozen() {
+			return
+		}
 		if refusal(err) {
 			r.log.Error("worker stopped, but its last cursors were refused", "worker", a.worker.ID, "error", err)
 			return
 		}
-		if errors.Is(err, store.ErrClosed) || !sleep(limit, backoff(n, 10*time.Millisecond, time.Second)) {
+		again := false
+		r.unslotted(func() { again = sleep(limit, backoff(n, 10*time.Millisecond, time.Second)) })
+		if errors.Is(err, store.ErrClosed) || !again {
 			r.log.Error("worker stopped, but its cursors cannot be stored; events will be repeated", "worker", a.worker.ID, "error", err)
 			return
 		}
 	}
-	if want != nil && *want == a.start {
+	if replaced {
 		return // its successor here takes the lease over
 	}
 	for n := 0; ; n++ {

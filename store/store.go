@@ -307,6 +307,8 @@ type Attempt struct {
 	FirstFailed time.Time
 	LastFailed  time.Time
 	Error       string
+	// GivenUp is why no further start is due; "" while there is one. It has no meaning to the store.
+	GivenUp string
 }
 
 // StateChange sets or deletes one key of a worker's state.

@@ -212,6 +212,9 @@ func encodeAttempt(a *store.Attempt) []byte {
 	w.time(a.FirstFailed)
 	w.time(a.LastFailed)
 	w.text(a.Error)
+	if a.GivenUp != "" {
+		w.text(a.GivenUp)
+	}
 	return w.seal()
 }
 
@@ -230,6 +233,9 @@ func decodeAttempt(key, value []byte) (store.Attempt, error) {
 		FirstFailed: r.time(),
 		LastFailed:  r.time(),
 		Error:       r.text(),
+	}
+	if len(r.b) > 0 { // not there before it is given up
+		a.GivenUp = r.text()
 	}
 	return a, r.done()
 }

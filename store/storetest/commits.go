@@ -38,7 +38,7 @@ var commitStories = []story{
 		equal(t, "nothing", load(t, s, "w"), store.WorkerData{})
 		o := acquire(t, s, "w", join(t, s, "p"))
 		attempt := store.Attempt{
-			Topic: "in", Position: at(7), Attempts: 2, Crashes: 1, Started: true,
+			Topic: "in", Position: at(7), Attempts: 2, Crashes: 1, Started: true, GivenUp: "failed",
 			FirstFailed: noon, LastFailed: noon.Add(time.Second + 5), Error: "no luck",
 		}
 		check(t, "commit", commit(t, s, store.Commit{
