@@ -247,7 +247,7 @@ func (g *rig) changes(w worker, session string) []store.Change {
 		Policy: &turnlanev1.Policy{
 			HandlerTimeout: durationpb.New(w.timeout), HandlerGrace: durationpb.New(w.grace), MaxAttempts: w.attempts,
 			Backoff: durationpb.New(w.backoff), MaxBackoff: durationpb.New(20 * w.backoff),
-			MaxCrashes: w.crashes, OnExhausted: w.then, DeadLetterTopic: w.dead},
+			MaxCrashes: w.crashes, OnExhausted: w.then, DeadLetterTopic: &w.dead},
 		Paused:  w.paused,
 		Replay:  &turnlanev1.Replay{Mode: w.replay},
 		Desired: turnlanev1.DesiredState_DESIRED_STATE_RUNNING,
