@@ -297,10 +297,11 @@ func (r *Runtime) settle(p *place) {
 			p.abort = abort
 			r.mu.Unlock()
 			a, err := r.start(ctx, session, p, *want, carry)
+			aborted := ctx.Err() != nil
 			abort()
 			r.mu.Lock()
 			p.abort = nil
-			r.startedLocked(p, *want, a, err, carry)
+			r.startedLocked(p, *want, a, err, aborted, carry)
 			r.mu.Unlock()
 			continue
 		}
@@ -318,8 +319,9 @@ func (r *Runtime) settle(p *place) {
 	}
 }
 
-// startedLocked takes note of how a start ended.
-func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error, carry []failure) {
+// startedLocked takes note of how a start ended. One that was aborted is no longer wanted, so that its
+// error says nothing.
+func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error, aborted bool, carry []failure) {
 	switch {
 	case err == nil:
 		p.current, p.retryAt = a, time.Time{}
@@ -332,7 +334,7 @@ func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err e
 		p.carry = carry
 		p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
 		p.fails++
-		if p.fails == 1 || p.fails%10 == 0 {
+		if !aborted && (p.fails == 1 || p.fails%10 == 0) {
 			r.log.Warn("worker cannot be started; trying again", "worker", p.worker, "attempts", p.fails, "error", err)
 		}
 	}
