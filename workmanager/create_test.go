@@ -62,11 +62,10 @@ func TestNamesAreUnique(t *testing.T) {
 	if got := m.get(t, "n/1").GetId(); got != "a" {
 		t.Errorf("n/1 is %s", got)
 	}
-	m.create(t, named("c", "a")) // a name that is another's id
-	if got := m.get(t, "a").GetId(); got != "a" {
-		t.Errorf("a is %s: an id comes before a name", got)
-	}
+	_, err = m.CreateWorker(t.Context(), named("c", "a"))
+	wantError(t, err, codes.AlreadyExists, rpcerr.NameTaken, `"a" is the id of worker a`)
 	m.delete(t, "a")
+	m.create(t, named("c", "a"))
 	if got := m.get(t, "a").GetId(); got != "c" {
 		t.Errorf("a is %s after the worker of that id is gone", got)
 	}
