@@ -138,7 +138,7 @@ func (a *app) verify(ctx context.Context, c *client.Client, topic, out string, f
 		}
 		r, err := parseReport(jsonData(e))
 		if err == nil {
-			err = v.addReport(r, result)
+			err = v.addReport(e.GetId(), r, result)
 		}
 		if err != nil {
 			return fmt.Errorf("%s at %s: the %s event is not a probe's: %w", out, at, builtin.ReportType, err)

@@ -90,6 +90,7 @@ type reporter struct {
 	label    string
 	turns    []turn
 	attempts map[attemptKey]bool
+	reports  map[string]struct{} // ids of the events that carried its reports
 }
 
 type attemptKey struct{ index, attempt int }
@@ -125,9 +126,10 @@ func settles(outcome string) bool {
 	return false
 }
 
-// addReport adds a report and counts repeats into out. Reports about other topics and events are left
-// out.
-func (v *verification) addReport(r builtin.Report, out *verdict) error {
+// addReport adds the report that came in the event with the given id, and counts repeats into out. Left
+// out are reports about other topics and events, and those that came before under the same id: a probe
+// sends a report again when it can't know whether the first one was stored.
+func (v *verification) addReport(id string, r builtin.Report, out *verdict) error {
 	if r.Topic != v.topic {
 		return nil
 	}
@@ -139,8 +141,13 @@ func (v *verification) addReport(r builtin.Report, out *verdict) error {
 	if !known {
 		return nil
 	}
+	w := v.reporter(r)
+	if _, again := w.reports[id]; again {
+		return nil
+	}
+	w.reports[id] = struct{}{}
 	v.turns++
-	p, w := v.party(r), v.reporter(r)
+	p := v.party(r)
 	key := attemptKey{index, r.Attempt}
 	repeat := w.attempts[key]
 	w.attempts[key] = true
@@ -201,7 +208,7 @@ func (v *verification) party(r builtin.Report) *party {
 func (v *verification) reporter(r builtin.Report) *reporter {
 	w := v.workers[r.WorkerID]
 	if w == nil {
-		w = &reporter{label: r.WorkerID, attempts: make(map[attemptKey]bool)}
+		w = &reporter{label: r.WorkerID, attempts: make(map[attemptKey]bool), reports: make(map[string]struct{})}
 		if r.WorkerName != "" {
 			w.label = r.WorkerName
 		}
