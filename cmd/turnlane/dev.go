@@ -40,7 +40,10 @@ ends the process at once.
 
 Each flag can be given as an environment variable too, such as TURNLANE_DATA or TURNLANE_READY_FILE; the
 flag wins. The ready file gets {"grpc":ADDRESS,"http":ADDRESS,"pid":N} once the server serves, and is
-removed when it ends.`,
+removed when it ends.
+
+Garbage is collected when the heap has grown fivefold, or at 256 MiB if that comes first, but not before
+it has doubled. Set GOGC or GOMEMLIMIT to have it as Go does.`,
 		Example: `  turnlane dev
   turnlane dev --data ./data --fsync interval
   turnlane dev --grpc 127.0.0.1:0 --http 127.0.0.1:0 --ready-file ready.json`,
@@ -102,6 +105,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	a.tuneMemory(running)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(running) }()
 	select {
