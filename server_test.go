@@ -9,11 +9,10 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/turnlane/turnlane/internal/rpcerr"
-
 	"github.com/turnlane/turnlane"
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/internal/client"
+	"github.com/turnlane/turnlane/internal/rpcerr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -35,12 +35,16 @@ type verdict struct {
 	RepeatedUnmarked int    `json:"repeated_unmarked"`
 	OutOfOrder       int    `json:"out_of_order"`
 	Overlapping      int    `json:"overlapping"`
-	GivenUp          int    `json:"given_up"` // handled, but without success, to the end
-	OK               bool   `json:"ok"`
+	GivenUp          int    `json:"given_up"`  // handled, but without success, to the end
+	Malformed        int    `json:"malformed"` // reports that cannot be read
+	// First is the topic's first event, set if retention removed what was before it and was asked for.
+	First string `json:"first,omitempty"`
+	OK    bool   `json:"ok"`
 	// Examples has up to ten of each kind, in words.
 	Examples map[string][]string `json:"examples,omitempty"`
 
-	lostEarly int // lost before the first report of who lost them
+	removed   string // the last position that retention removed
+	lostEarly int    // lost before the first report of who lost them
 }
 
 const maxExamples = 10
@@ -135,7 +139,7 @@ func (v *verification) addReport(id string, r builtin.Report, out *verdict) erro
 	}
 	at, err := event.ParsePosition(r.Position)
 	if err != nil {
-		return err
+		return fmt.Errorf("position %q is not one", r.Position)
 	}
 	index, known := v.events[at]
 	if !known {
@@ -226,7 +230,7 @@ func (v *verification) finish(out *verdict) {
 		v.countDisorder(w, out)
 		v.countOverlaps(w, out)
 	}
-	out.OK = out.Lost == 0 && out.RepeatedUnmarked == 0 && out.OutOfOrder == 0 && out.Overlapping == 0
+	out.OK = out.Lost == 0 && out.RepeatedUnmarked == 0 && out.OutOfOrder == 0 && out.Overlapping == 0 && out.Malformed == 0
 }
 
 func (v *verification) countLost(out *verdict) {
