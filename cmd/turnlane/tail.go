@@ -148,8 +148,8 @@ func (p *tailPrinter) print(at event.Position, pb *cepb.CloudEvent) error {
 	return err
 }
 
-// appendTailed appends an event as tail -o json tells it: a line of JSON. It is put together by hand, as
-// encoding/json would write the data anew: without its blanks.
+// appendTailed appends an event as tail -o json tells it: a line of JSON. It is put together by hand,
+// to spare each event the way through encoding/json; otherwise it is as writeJSON writes a verbatim.
 func appendTailed(dst []byte, topic string, at event.Position, e *event.Event) ([]byte, error) {
 	name, err := json.Marshal(topic)
 	if err != nil {
@@ -161,11 +161,7 @@ func appendTailed(dst []byte, topic string, at event.Position, e *event.Event) (
 	if dst, err = event.AppendJSON(dst, e); err != nil {
 		return nil, err
 	}
-	for i, c := range dst[start:] {
-		if c == '\n' || c == '\r' { // only ever between tokens
-			dst[start+i] = ' '
-		}
-	}
+	blankLineEnds(dst[start:])
 	return append(dst, "}\n"...), nil
 }
 
