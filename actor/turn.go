@@ -24,6 +24,7 @@ type Turn struct {
 	decoded bool
 	event   *event.Event
 	decErr  error
+	trace   *trace // of outputs; nil until somebody asks
 	outputs []Output
 	refused error // the first output that could never be stored
 }
@@ -84,11 +85,61 @@ func (t *Turn) Event() *event.Event {
 func (t *Turn) Decode() (*event.Event, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.decodeLocked()
+}
+
+func (t *Turn) decodeLocked() (*event.Event, error) {
 	if !t.decoded {
 		t.event, t.decErr = event.DecodeRecord(t.in.Entry.Record)
 		t.decoded = true
 	}
 	return t.event, t.decErr
+}
+
+// SetTrace makes outputs that have no trace of their own belong to this one, instead of that of the
+// turn's event. It is for runtimes, which trace turns, before the handler is called. The texts are those
+// of the W3C's headers; state may be empty.
+func (t *Turn) SetTrace(parent, state string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trace = &trace{parent: event.String(parent)}
+	if state != "" {
+		t.trace.state = event.String(state)
+	}
+}
+
+// trace is the extensions that tell what trace an event belongs to, as the Distributed Tracing extension
+// of CloudEvents names them.
+type trace struct{ parent, state event.Value }
+
+var noTrace = &trace{}
+
+const (
+	traceParent = "traceparent"
+	traceState  = "tracestate"
+)
+
+// traceLocked gives an output the turn's trace, unless it has one.
+func (t *Turn) traceLocked(e *event.Event) {
+	if t.trace == nil {
+		t.trace = noTrace
+		if in, err := t.decodeLocked(); err == nil {
+			if parent, ok := in.Extension(traceParent); ok {
+				state, _ := in.Extension(traceState)
+				t.trace = &trace{parent, state}
+			}
+		}
+	}
+	if t.trace.parent.IsZero() {
+		return
+	}
+	if _, own := e.Extension(traceParent); own {
+		return
+	}
+	// The extensions may be a slice that the handler gives to other events too.
+	e.Extensions = append(make([]event.Extension, 0, len(e.Extensions)+2), e.Extensions...)
+	e.SetExtension(traceParent, t.trace.parent)
+	e.SetExtension(traceState, t.trace.state) // a state without its parent says nothing
 }
 
 // Publish adds an output: an event that is stored if the turn succeeds, after the outputs added before
@@ -99,6 +150,9 @@ func (t *Turn) Decode() (*event.Event, error) {
 // becomes <worker>.<run>.<input topic>.<position>.<index>, the same in every attempt as long as the
 // handler adds its outputs in the same order; an empty source becomes /turnlane/<type>/<worker>. To
 // pass the turn's own event on, publish a Clone of it, with an empty id if it is to get one of its own.
+//
+// An output belongs to the trace of the turn's event: unless the handler has set a traceparent extension
+// on it, it gets the event's traceparent and tracestate, if there are any.
 //
 // An output that could never be stored, because it breaks a rule of CloudEvents, of topic names or of
 // size, is an error that names the field, and the turn fails also when the handler ignores it. After
@@ -118,6 +172,7 @@ func (t *Turn) Publish(topic string, e *event.Event) error {
 	if e.Source == "" {
 		e.Source = "/turnlane/" + t.in.Worker.Type + "/" + t.in.Worker.ID
 	}
+	t.traceLocked(e)
 	if t.in.Check != nil {
 		if err := t.in.Check(topic, e); err != nil {
 			return t.refuseLocked(topic, err)

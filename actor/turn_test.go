@@ -3,6 +3,7 @@ package actor_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,63 @@ func TestTurnOfABrokenRecordSaysSo(t *testing.T) {
 	in.Entry.Record = append(in.Entry.Record, 0xff)
 	if e, err := actor.NewTurn(in).Decode(); err == nil || e != nil {
 		t.Errorf("Decode gives %v and %v", e, err)
+	}
+}
+
+// An event's trace goes on in the outputs of its turn, unless these have one of their own.
+func TestOutputsBelongToTheTraceOfTheEvent(t *testing.T) {
+	const parent, state = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE"
+	const own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	traced := func(parent, state string) []event.Extension {
+		x := []event.Extension{{Name: "a", Value: event.Integer(1)}}
+		for _, v := range []struct{ name, text string }{{"traceparent", parent}, {"tracestate", state}} {
+			if v.text != "" {
+				x = append(x, event.Extension{Name: v.name, Value: event.String(v.text)})
+			}
+		}
+		return x
+	}
+	for _, c := range []struct {
+		name      string
+		in        []event.Extension
+		set       []string // by the runtime
+		out, want []event.Extension
+	}{
+		{"none", nil, nil, traced("", ""), traced("", "")},
+		{"parent and state", traced(parent, state), nil, traced("", ""), traced(parent, state)},
+		{"parent only", traced(parent, ""), nil, traced("", ""), traced(parent, "")},
+		{"state only", traced("", state), nil, traced("", ""), traced("", "")},
+		{"own parent", traced(parent, state), nil, traced(own, ""), traced(own, "")},
+		{"own parent and state", traced(parent, state), nil, traced(own, "x=y"), traced(own, "x=y")},
+		{"own state without a parent", traced(parent, ""), nil, traced("", "x=y"), traced(parent, "")},
+		{"a span of the turn", traced(parent, state), []string{own, "x=y"}, traced("", ""), traced(own, "x=y")},
+		{"a span of the turn, without a state", traced(parent, state), []string{own, ""}, traced("", ""), traced(own, "")},
+		{"a span and an output's own", nil, []string{own, ""}, traced(parent, state), traced(parent, state)},
+	} {
+		e := &event.Event{ID: "1", Source: "/s", Type: "t", Extensions: c.in}
+		turn := actor.NewTurn(actor.TurnInput{Worker: &actor.Worker{ID: "w", Type: "echo"}, Topic: "in", Attempt: 1,
+			Entry: event.Entry{Record: event.AppendRecord(nil, e, 1, stored)}})
+		if c.set != nil {
+			turn.SetTrace(c.set[0], c.set[1])
+		}
+		shared := append(make([]event.Extension, 0, 10), c.out...)
+		for range 2 {
+			if err := turn.Publish("out", &event.Event{Type: "t", Extensions: shared}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outputs, err := turn.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range outputs {
+			if !slices.Equal(o.Event.Extensions, c.want) {
+				t.Errorf("%s: output %d has %v, want %v", c.name, i, o.Event.Extensions, c.want)
+			}
+		}
+		if !slices.Equal(shared, c.out) {
+			t.Errorf("%s: the handler's own slice became %v", c.name, shared)
+		}
 	}
 }
 
