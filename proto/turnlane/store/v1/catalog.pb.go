@@ -44,15 +44,20 @@ type WorkerRecord struct {
 	Run uint64 `protobuf:"varint,13,opt,name=run,proto3" json:"run,omitempty"`
 	// Grows with every start that changed the desired state.
 	Generation uint64 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Where each topic begins for (run, generation), fixed when it was started or sought.
+	// Where each topic begins for (run, generation), fixed when it was started or sought. The topics of the
+	// worker's own that it reads, of commands and of redrives, are among them; theirs are fixed when it is
+	// created, and go on from their cursors over starts, stops and seeks.
 	Starts    []*TopicStart          `protobuf:"bytes,15,rep,name=starts,proto3" json:"starts,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// A tombstone: of a deleted worker only id, run and generation remain.
+	// A tombstone: of a deleted worker only id, run and generation remain, and the type until its data and
+	// its own topics are removed.
 	Deleted bool `protobuf:"varint,18,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	// Events are held back.
-	Paused        bool   `protobuf:"varint,19,opt,name=paused,proto3" json:"paused,omitempty"`
-	PauseReason   string `protobuf:"bytes,20,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	Paused      bool   `protobuf:"varint,19,opt,name=paused,proto3" json:"paused,omitempty"`
+	PauseReason string `protobuf:"bytes,20,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	// Grows with every change of tags, config and policy.
+	Edition       uint64 `protobuf:"varint,21,opt,name=edition,proto3" json:"edition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -227,6 +232,13 @@ func (x *WorkerRecord) GetPauseReason() string {
 	return ""
 }
 
+func (x *WorkerRecord) GetEdition() uint64 {
+	if x != nil {
+		return x.Edition
+	}
+	return 0
+}
+
 // TopicStart is a fixed beginning: everything after the position.
 type TopicStart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -355,8 +367,13 @@ type Placement struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// The activation that is wanted; another one replaces it.
-	Run           uint64 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
-	Generation    uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Run        uint64 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
+	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The edition of the worker's record. When only it changes, the activation goes on and takes tags,
+	// config and policy of that record over between two turns.
+	Edition uint64 `protobuf:"varint,4,opt,name=edition,proto3" json:"edition,omitempty"`
+	// Events are held back; commands go on. The activation goes on.
+	Paused        bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -410,6 +427,20 @@ func (x *Placement) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *Placement) GetEdition() uint64 {
+	if x != nil {
+		return x.Edition
+	}
+	return 0
+}
+
+func (x *Placement) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
 }
 
 // RedriveRecord is a redrive under way of one topic of dead letters, under redrive/<topic>. There is one
@@ -580,7 +611,7 @@ var File_turnlane_store_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x1fturnlane/store/v1/catalog.proto\x12\x11turnlane.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dturnlane/v1/workmanager.proto\"\xef\x06\n" +
+	"\x1fturnlane/store/v1/catalog.proto\x12\x11turnlane.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dturnlane/v1/workmanager.proto\"\x89\a\n" +
 	"\fWorkerRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -608,7 +639,8 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"updated_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x18\n" +
 	"\adeleted\x18\x12 \x01(\bR\adeleted\x12\x16\n" +
 	"\x06paused\x18\x13 \x01(\bR\x06paused\x12!\n" +
-	"\fpause_reason\x18\x14 \x01(\tR\vpauseReason\x1a9\n" +
+	"\fpause_reason\x18\x14 \x01(\tR\vpauseReason\x12\x18\n" +
+	"\aedition\x18\x15 \x01(\x04R\aedition\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
@@ -627,13 +659,15 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\amembers\x18\x02 \x03(\v2+.turnlane.store.v1.GroupRecord.MembersEntryR\amembers\x1a:\n" +
 	"\fMembersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8c\x01\n" +
 	"\tPlacement\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\x04R\x03run\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xdb\x01\n" +
+	"generation\x12\x18\n" +
+	"\aedition\x18\x04 \x01(\x04R\aedition\x12\x16\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\"\xdb\x01\n" +
 	"\rRedriveRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
