@@ -18,7 +18,7 @@ const module = "github.com/turnlane/turnlane"
 var rows = [][]string{
 	{"cmd/...", "examples/..."},
 	{"."},
-	{"runtime", "gateway", "workmanager", "internal/client/..."},
+	{"runtime", "gateway", "workmanager", "deadletter", "internal/client/..."},
 	{"internal/...", "actor/actortest"},
 	{"store/...", "actor", "feed", "delivery", "schedule"},
 	{"inbox", "cursors", "grouping"},
@@ -133,6 +133,7 @@ func TestImportsGoDownOnly(t *testing.T) {
 // used by the others of their row.
 func leaf(p string) bool {
 	return slices.Contains([]string{"internal/catalog", "internal/lifecycle", "internal/rpcerr", "internal/admission", "internal/metrics", "internal/command"}, p)
+	return slices.Contains([]string{"internal/catalog", "internal/lifecycle", "internal/rpcerr", "internal/admission", "internal/metrics", "internal/deadletter"}, p)
 }
 
 func TestPurePackagesHaveNoWorld(t *testing.T) {
