@@ -66,13 +66,14 @@ func (s State) Set(key string, value []byte) error {
 	if err := t.usableLocked(); err != nil {
 		return err
 	}
-	grown := t.grown + len(value)
+	was := t.grownLocked()
+	grown := was + len(value)
 	if old, ok := t.valueLocked(key); ok {
 		grown -= len(old)
 	} else {
 		grown += len(key)
 	}
-	if size := t.in.State.Size() + grown; size > MaxState && grown > t.grown {
+	if size := t.in.State.Size() + grown; size > MaxState && grown > was {
 		return &event.Error{Field: "state", Rule: "of worker " + t.in.Worker.ID + " would have " + strconv.Itoa(size) + " bytes of keys and values; at most " +
 			strconv.Itoa(MaxState) + " are allowed", Fix: "delete keys that are done with, or keep large things elsewhere"}
 	}
@@ -89,7 +90,7 @@ func (s State) Delete(key string) error {
 		return err
 	}
 	if old, ok := t.valueLocked(key); ok {
-		t.changeLocked(StateChange{Key: key, Delete: true}, t.grown-len(key)-len(old))
+		t.changeLocked(StateChange{Key: key, Delete: true}, t.grownLocked()-len(key)-len(old))
 	}
 	return nil
 }
@@ -104,11 +105,18 @@ func (s State) Keys(prefix string) []string {
 	}
 	var keys []string
 	for key := range t.in.State.values {
-		if i, changed := t.changed[key]; strings.HasPrefix(key, prefix) && (!changed || !t.changes[i].Delete) {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		if _, there := t.valueLocked(key); there {
 			keys = append(keys, key)
 		}
 	}
-	for _, c := range t.changes {
+	if t.edits == nil {
+		slices.Sort(keys)
+		return keys
+	}
+	for _, c := range t.edits.changes {
 		if _, old := t.in.State.values[c.Key]; !old && !c.Delete && strings.HasPrefix(c.Key, prefix) {
 			keys = append(keys, c.Key)
 		}
@@ -129,7 +137,11 @@ type StateChange struct {
 type Values struct {
 	values map[string][]byte
 	size   int
+	none   error // why there is no state
 }
+
+// NoState returns what refuses every use, with an error that says why. It is for runtimes and tests.
+func NoState(why error) *Values { return &Values{none: why} }
 
 // NewValues returns the state with the values, which it takes over.
 func NewValues(values map[string][]byte) *Values {
@@ -172,20 +184,36 @@ func (t *Turn) Changes() []StateChange {
 	if !t.closed || t.refused != nil {
 		return nil
 	}
-	return t.changes
+	if t.edits == nil {
+		return nil
+	}
+	return t.edits.changes
+}
+
+// edits is what a turn changed so far.
+type edits struct {
+	changes []StateChange  // one per key
+	places  map[string]int // of the keys, in changes
+	grown   int            // what the changes add to the size of the state
+}
+
+func (t *Turn) grownLocked() int {
+	if t.edits == nil {
+		return 0
+	}
+	return t.edits.grown
 }
 
 // usableLocked says why the state cannot be used, if so. A turn that tries where it has none fails.
 func (t *Turn) usableLocked() error {
-	switch {
-	case t.closed:
+	if t.closed {
 		return ErrTurnClosed
-	case t.in.State != nil:
-		return nil
 	}
-	err := t.in.NoState
-	if err == nil {
-		err = errors.New("this turn has no state")
+	err := errors.New("this turn has no state")
+	if t.in.State != nil {
+		if err = t.in.State.none; err == nil {
+			return nil
+		}
 	}
 	err = Permanent(err)
 	if t.refused == nil {
@@ -195,24 +223,27 @@ func (t *Turn) usableLocked() error {
 }
 
 func (t *Turn) valueLocked(key string) ([]byte, bool) {
-	if i, ok := t.changed[key]; ok {
-		return t.changes[i].Value, !t.changes[i].Delete
+	if t.edits != nil {
+		if i, ok := t.edits.places[key]; ok {
+			return t.edits.changes[i].Value, !t.edits.changes[i].Delete
+		}
 	}
 	v, ok := t.in.State.values[key]
 	return v, ok
 }
 
 func (t *Turn) changeLocked(c StateChange, grown int) {
-	t.grown = grown
-	if i, ok := t.changed[c.Key]; ok {
-		t.changes[i] = c
+	if t.edits == nil {
+		t.edits = &edits{places: make(map[string]int)}
+	}
+	x := t.edits
+	x.grown = grown
+	if i, ok := x.places[c.Key]; ok {
+		x.changes[i] = c
 		return
 	}
-	if t.changed == nil {
-		t.changed = make(map[string]int)
-	}
-	t.changed[c.Key] = len(t.changes)
-	t.changes = append(t.changes, c)
+	x.places[c.Key] = len(x.changes)
+	x.changes = append(x.changes, c)
 }
 
 func checkStateKey(key string) error {

@@ -30,10 +30,7 @@ type Turn struct {
 	outputs []Output
 	refused error // the first output that could never be stored, or why there is no state
 	origin  *Origin
-
-	changes []StateChange  // of the state, one per key
-	changed map[string]int // the keys' places in changes
-	grown   int            // what the changes add to the size of the state
+	edits   *edits // of the state; nil until there is one
 }
 
 // TurnInput is what a runtime, or a test, makes a Turn from.
@@ -45,9 +42,8 @@ type TurnInput struct {
 	Replayed bool // see Turn.Replayed
 	// Check refuses an output that could never be stored; nil checks nothing.
 	Check func(topic string, e *event.Event) error
-	// State is the worker's state; nil: it has none, and NoState says why.
-	State   *Values
-	NoState error
+	// State is the worker's state; nil: the turn has none.
+	State *Values
 	// Run is part of what makes ids of outputs. 0 stands for the worker's.
 	Run uint64
 	// Host is whoever runs the turn; nil: it can neither be extended nor tell its progress.
