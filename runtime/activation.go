@@ -18,15 +18,19 @@ import (
 
 // activation is one live worker. It is the Body of its cell.
 type activation struct {
-	r       *Runtime
-	typ     *hosted
-	worker  *actor.Worker
-	handler actor.Handler
-	policy  policy
-	owner   store.Owner // Worker, Session and Token; never changed
-	start   store.Start
-	slots   grouping.Set
-	cell    engine.Cell
+	r      *Runtime
+	typ    *hosted
+	worker *actor.Worker // who it is, which never changes: config and tags may, see shown
+	// handler, commands and policy change between two turns only, by whoever settles the place.
+	handler  actor.Handler
+	commands actor.Commands
+	policy   policy
+	failure  error       // why it must be reported as FAILED when it stops
+	edition  uint64      // of the record that it has taken over; used by whoever settles the place
+	owner    store.Owner // Worker, Session and Token; never changed
+	start    store.Start
+	slots    grouping.Set
+	cell     engine.Cell
 
 	// ended says that the activation must go: it was stopped, or refused by the store, or its handler
 	// is stuck.
@@ -35,8 +39,14 @@ type activation struct {
 	wasRefused atomic.Bool
 	// lost says that a handler was given up, and may still run.
 	lost atomic.Bool
+	// inTurn says that a turn was given out and has not been told as ended.
+	inTurn atomic.Bool
+	pause  pause
 
 	mu       sync.Mutex
+	shown    *actor.Worker // what turns see
+	values   actor.Values  // of the state; changed between two turns only
+	state    *ledger       // nil while the worker has no state
 	box      inbox.Inbox
 	lanes    []lane
 	frozen   bool          // nothing is taken, published or stored any more
@@ -60,6 +70,8 @@ type policy struct {
 type lane struct {
 	a     *activation
 	index int
+	kind  laneKind
+	topic string
 	feed  *fanout.Feed // set once it is open; guarded by a.mu
 
 	floor cursors.Floor
@@ -78,8 +90,6 @@ type known struct {
 	pos      event.Position
 	attempts uint32
 }
-
-func (l *lane) topic() string { return l.a.worker.Topics[l.index] }
 
 // Offer implements feed.Sink.
 func (l *lane) Offer(entries []event.Entry) int {
@@ -113,7 +123,7 @@ func (a *activation) Name() string {
 // Next implements engine.Body.
 func (a *activation) Next() engine.Turn {
 	a.mu.Lock()
-	if a.frozen || a.overOutboxLocked() {
+	if a.frozen || a.pause.wanted.Load() || a.overOutboxLocked() {
 		a.mu.Unlock()
 		return nil
 	}
@@ -133,18 +143,22 @@ func (a *activation) Next() engine.Turn {
 		t.ticket = l.floor.Begin(item.Entry.Pos)
 		replayed = !l.replayTo.Less(item.Entry.Pos)
 	}
-	feed := l.feed
+	feed, shown := l.feed, a.shown
+	a.inTurn.Store(true)
 	a.mu.Unlock()
 	if drained && feed != nil {
 		feed.Drained()
 	}
 	t.Turn.Init(actor.TurnInput{
-		Worker:   a.worker,
-		Topic:    l.topic(),
+		Worker:   shown,
+		Topic:    l.topic,
 		Entry:    item.Entry,
 		Attempt:  attempt,
 		Replayed: replayed,
 		Check:    a.r.check,
+		State:    &a.values,
+		Run:      l.run(),
+		Host:     t,
 	})
 	return t
 }
@@ -153,7 +167,8 @@ func (a *activation) Next() engine.Turn {
 func (a *activation) overOutboxLocked() bool {
 	c := &a.r.cfg
 	a.blocked = a.outTurns >= c.OutboxTurns || a.outBytes >= c.OutboxBytes ||
-		a.outTurns > 0 && a.r.outbox.bytes.Load() >= c.OutboxBudget
+		a.outTurns > 0 && a.r.outbox.bytes.Load() >= c.OutboxBudget ||
+		a.state.full(c.OutboxTurns, c.OutboxBytes)
 	return a.blocked
 }
 
@@ -183,30 +198,36 @@ func (l *lane) markDirtyLocked() bool {
 
 // cursor returns the lane's cursor as it is now, with the facts around it.
 func (l *lane) cursor() (c store.Cursor, events, bytes int) {
+	a := l.a
 	observe := func(pos event.Position, incarnation string) {
-		l.a.mu.Lock()
-		defer l.a.mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		if incarnation != l.log && l.log == "" {
 			l.log = incarnation // the topic had no log before
 		}
-		oldest, waits := l.a.box.Oldest(l.index)
-		at := pos
 		if incarnation != l.log {
 			// The feed has left the log that the floor is of without OnGap having been told yet.
-			at = event.Position{}
+			pos = event.Position{}
 		}
-		c = store.Cursor{Topic: l.topic(), Incarnation: l.log, Position: l.floor.At(oldest, waits, at)}
-		events, bytes = l.a.box.Len(l.index), l.a.box.Bytes(l.index)
+		c = l.cursorLocked(pos)
+		events, bytes = a.box.Len(l.index), a.box.Bytes(l.index)
 	}
-	l.a.mu.Lock()
+	a.mu.Lock()
 	feed := l.feed
-	l.a.mu.Unlock()
+	a.mu.Unlock()
 	if feed == nil {
 		observe(event.Position{}, l.log)
 	} else {
 		feed.Observe(observe)
 	}
 	return c, events, bytes
+}
+
+// cursorLocked returns the lane's cursor, given what its feed has examined; the zero position for what it
+// was known to have examined when the floor was read last.
+func (l *lane) cursorLocked(examined event.Position) store.Cursor {
+	oldest, waits := l.a.box.Oldest(l.index)
+	return store.Cursor{Topic: l.topic, Incarnation: l.log, Position: l.floor.At(oldest, waits, examined)}
 }
 
 // freeze drops the activation as it is: nothing of it is written any more, and its turn is closed.

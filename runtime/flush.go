@@ -29,6 +29,7 @@ type flusher struct {
 const (
 	maxCommits       = 1024
 	maxCommitCursors = 8192
+	maxCommitState   = 4 << 20 // bytes
 	// sweepEvery is how often cursors that moved only over events of others are stored, and memory of
 	// lanes that went quiet is given back.
 	sweepEvery = 5 * time.Second
@@ -83,22 +84,26 @@ func (f *flusher) flush(ctx context.Context) {
 	again := map[*activation]bool{}
 	var commits []store.Commit
 	var of []*activation
-	n := 0
+	n, size := 0, 0
 	write := func() {
 		if len(commits) > 0 {
 			f.write(ctx, of, commits, again)
 		}
-		commits, of, n = nil, nil, 0
+		commits, of, n, size = nil, nil, 0, 0
 	}
 	for _, a := range took {
-		found := a.takeDirty()
-		if len(found) == 0 {
+		found, state, ok := a.takeDirty()
+		if !ok {
 			continue
 		}
 		commits = append(commits, store.Commit{Owner: store.Owner{Worker: a.owner.Worker, Session: a.owner.Session, Token: a.owner.Token},
-			Start: a.start, Cursors: found})
+			Start: a.start, Cursors: found, State: state})
 		of = append(of, a)
-		if n += len(found); len(commits) >= maxCommits || n >= maxCommitCursors {
+		n += len(found)
+		for i := range state {
+			size += len(state[i].Key) + len(state[i].Value)
+		}
+		if len(commits) >= maxCommits || n >= maxCommitCursors || size >= maxCommitState {
 			write()
 		}
 	}
@@ -130,10 +135,11 @@ func (f *flusher) write(ctx context.Context, of []*activation, commits []store.C
 		}
 		switch {
 		case one == nil:
+			a.stateStored()
 		case refusal(one):
 			a.refused(one)
 		default:
-			if a.dirtyAgain(commits[i].Cursors) {
+			if a.dirtyAgain(commits[i].Cursors, commits[i].State) {
 				again[a] = true
 			}
 		}
@@ -158,45 +164,48 @@ func (f *flusher) wait(ctx context.Context) error {
 	}
 }
 
-// takeDirty returns the cursors that moved since they were stored last, and takes them for stored.
-func (a *activation) takeDirty() []store.Cursor {
+// takeDirty returns the cursors that moved since they were stored last and the changes of the state that
+// they cover, and takes both for stored. It returns false if there is neither.
+func (a *activation) takeDirty() ([]store.Cursor, []store.StateChange, bool) {
 	a.mu.Lock()
 	if a.closing || a.frozen {
 		a.dirty = a.dirty[:0]
 		a.mu.Unlock()
-		return nil
+		return nil, nil, false
 	}
-	lanes := a.dirty
-	a.dirty = nil
-	for _, i := range lanes {
-		a.lanes[i].dirty = false
-	}
+	lanes := slices.Clone(a.dirty)
 	a.mu.Unlock()
+	for _, i := range lanes {
+		a.lanes[i].cursor() // the floor learns of what the feed has examined
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing || a.frozen {
+		return nil, nil, false
+	}
+	// One moment for all lanes and the state: a turn that ends now is either in both, or in neither.
+	lanes = a.dirty // with those that became dirty meanwhile
+	a.dirty = nil
 	slices.Sort(lanes)
-	return a.moved(lanes)
+	found := make([]store.Cursor, 0, len(lanes))
+	for _, i := range lanes {
+		l := &a.lanes[i]
+		l.dirty = false
+		if c := l.cursorLocked(event.Position{}); c.Position != l.stored {
+			l.stored = c.Position
+			found = append(found, c)
+		}
+	}
+	state := a.state.take()
+	return found, state, len(found) > 0 || len(state) > 0
 }
 
 // unstored is a cursor that differs from any other.
 var unstored = event.MaxPosition
 
-// moved returns the cursors of lanes, given in order, that moved since they were stored last, and takes them for stored.
-func (a *activation) moved(lanes []int32) []store.Cursor {
-	found := make([]store.Cursor, 0, len(lanes))
-	for _, i := range lanes {
-		l := &a.lanes[i]
-		c, _, _ := l.cursor()
-		a.mu.Lock()
-		if c.Position != l.stored && c.Incarnation == l.log {
-			l.stored = c.Position
-			found = append(found, c)
-		}
-		a.mu.Unlock()
-	}
-	return found
-}
-
-// dirtyAgain takes back that cursors are stored. It reports whether they are to be written again.
-func (a *activation) dirtyAgain(cursors []store.Cursor) bool {
+// dirtyAgain takes back that cursors and changes of the state are stored. It reports whether they are to be
+// written again.
+func (a *activation) dirtyAgain(cursors []store.Cursor, state []store.StateChange) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.frozen {
@@ -204,13 +213,24 @@ func (a *activation) dirtyAgain(cursors []store.Cursor) bool {
 	}
 	k := 0
 	for i := range a.lanes {
-		if l := &a.lanes[i]; k < len(cursors) && l.topic() == cursors[k].Topic {
+		if l := &a.lanes[i]; k < len(cursors) && l.topic == cursors[k].Topic {
 			k++
 			l.stored = unstored
 			l.markDirtyLocked()
 		}
 	}
+	a.state.putBack(state)
 	return !a.closing
+}
+
+// stateStored takes note that a commit was written.
+func (a *activation) stateStored() {
+	a.mu.Lock()
+	rings := a.roomLocked()
+	a.mu.Unlock()
+	if rings {
+		a.cell.Ring()
+	}
 }
 
 // sweep looks at all activations.

@@ -67,8 +67,8 @@ func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
 			topics = append(topics, outputs[i].Topic)
 			out = append(out, outgoing{settles: s, batch: store.Batch{
 				Records: make([]event.Record, 0, len(outputs)-i),
-				Turn: &store.TurnMark{Worker: a.worker.ID, Token: a.owner.Token, Run: a.worker.Run,
-					Topic: t.Turn.Topic(), Position: t.item.Entry.Pos},
+				Turn: &store.TurnMark{Worker: a.worker.ID, Token: a.owner.Token, Run: t.lane().markRun(),
+					Topic: t.lane().topic, Position: t.item.Entry.Pos},
 			}})
 		}
 		record := admission.Encode(outputs[i].Event, now)
@@ -170,6 +170,16 @@ func (o *outbox) append(topic string, out []outgoing) {
 	}
 }
 
+// roomLocked reports whether a worker that took no turn because of what is not stored may go on.
+func (a *activation) roomLocked() bool {
+	c := &a.r.cfg
+	rings := a.blocked && a.outTurns <= c.OutboxTurns/2 && a.outBytes <= c.OutboxBytes/2 && !a.state.full(c.OutboxTurns/2, c.OutboxBytes/2)
+	if rings {
+		a.blocked = false
+	}
+	return rings
+}
+
 func (a *activation) isFrozen() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,13 +201,9 @@ func (s *settles) stored(err error) {
 	}
 	a.outTurns--
 	a.outBytes -= s.bytes
-	rings := a.blocked && a.outTurns <= a.r.cfg.OutboxTurns/2 && a.outBytes <= a.r.cfg.OutboxBytes/2
-	if rings {
-		a.blocked = false
-	}
+	tell := a.settledLocked(t)
+	rings := a.roomLocked()
 	a.tellDrainedLocked()
-	l := &a.lanes[t.item.Lane]
-	tell := l.floor.Done(t.ticket) && l.markDirtyLocked()
 	a.mu.Unlock()
 	if rings {
 		a.cell.Ring()

@@ -18,6 +18,7 @@ type place struct {
 	worker  string
 	session string       // that the placement was written for
 	want    *store.Start // nil: nothing
+	edition uint64       // of the record, wanted
 	current *activation
 
 	busy    bool // queued, or being settled
@@ -119,7 +120,7 @@ func (r *Runtime) readPlace(ctx context.Context, id, key string) error {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		if _, worker, ok := catalog.SplitPlace(key); ok {
-			r.want(id, worker, nil)
+			r.want(id, worker, nil, 0)
 		}
 		return nil
 	case err != nil:
@@ -157,7 +158,7 @@ func (r *Runtime) readPlaces(ctx context.Context, id string) error {
 	}
 	r.mu.Unlock()
 	for _, worker := range gone {
-		r.want(id, worker, nil)
+		r.want(id, worker, nil, 0)
 	}
 	return nil
 }
@@ -179,12 +180,12 @@ func (r *Runtime) take(id string, item store.Item) string {
 		r.log.Error("placement cannot be read; the worker is left as it is", "worker", worker, "error", err)
 		return worker
 	}
-	r.want(id, worker, &store.Start{Run: p.GetRun(), Generation: p.GetGeneration()})
+	r.want(id, worker, &store.Start{Run: p.GetRun(), Generation: p.GetGeneration()}, p.GetEdition())
 	return worker
 }
 
 // want sets what is wanted of a worker.
-func (r *Runtime) want(session, worker string, start *store.Start) {
+func (r *Runtime) want(session, worker string, start *store.Start, edition uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.places[worker]
@@ -195,7 +196,7 @@ func (r *Runtime) want(session, worker string, start *store.Start) {
 		p = &place{worker: worker}
 		r.places[worker] = p
 	}
-	p.session = session
+	p.session, p.edition = session, edition
 	if p.want == nil || start == nil || *p.want != *start {
 		p.want, p.failed, p.fails, p.retryAt = start, nil, 0, time.Time{}
 		if p.abort != nil {
@@ -274,24 +275,25 @@ func (r *Runtime) settle(p *place) {
 			r.mu.Lock()
 			p.current, p.carry = nil, carry
 			r.hosted.Add(-1)
+			if current.failure != nil && want != nil && *want == current.start {
+				p.failed = want
+			}
 			if current.wasRefused.Load() { // it may be again, at once
 				p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
 				p.fails++
 			}
 			r.mu.Unlock()
 			continue
-		case current == nil && want != nil && (p.failed == nil || *p.failed != *want):
-			if wait := time.Until(p.retryAt); wait > 0 {
-				p.timer = time.AfterFunc(wait, func() {
-					r.mu.Lock()
-					defer r.mu.Unlock()
-					r.kickLocked(p)
-				})
-				p.busy = false
-				r.mu.Unlock()
+		case current != nil && current.edition != p.edition:
+			if !r.updateLocked(p, current) {
 				return
 			}
-			session, carry := p.session, p.carry
+			continue
+		case current == nil && want != nil && (p.failed == nil || *p.failed != *want):
+			if r.waitLocked(p) {
+				return
+			}
+			session, carry, edition := p.session, p.carry, p.edition
 			p.carry = nil
 			ctx, abort := context.WithCancel(r.starting)
 			p.abort = abort
@@ -300,6 +302,9 @@ func (r *Runtime) settle(p *place) {
 			abort()
 			r.mu.Lock()
 			p.abort = nil
+			if a != nil {
+				a.edition = edition
+			}
 			r.startedLocked(p, *want, a, err, carry)
 			r.mu.Unlock()
 			continue
@@ -316,6 +321,51 @@ func (r *Runtime) settle(p *place) {
 		r.mu.Unlock()
 		return
 	}
+}
+
+// waitLocked has a place settled again when its pause is over. It returns false if there is none; else it has
+// unlocked, and the place is not busy any more.
+func (r *Runtime) waitLocked(p *place) bool {
+	wait := time.Until(p.retryAt)
+	if wait <= 0 {
+		return false
+	}
+	p.timer = time.AfterFunc(wait, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.kickLocked(p)
+	})
+	p.busy = false
+	r.mu.Unlock()
+	return true
+}
+
+// updateLocked has the activation take over the edition of the record that is wanted, and unlocks. It returns
+// false if that has to wait, and the place is not busy any more.
+func (r *Runtime) updateLocked(p *place, a *activation) bool {
+	if r.waitLocked(p) {
+		return false
+	}
+	edition := p.edition
+	ctx, abort := context.WithCancel(r.starting)
+	p.abort = abort
+	r.mu.Unlock()
+	err := r.update(ctx, a, edition)
+	abort()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.abort = nil
+	switch {
+	case err == nil:
+		p.fails, p.retryAt = 0, time.Time{}
+	case errors.Is(err, errNotWanted):
+		a.edition = edition // another placement is about to come
+	case ctx.Err() == nil:
+		p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
+		p.fails++
+		r.log.Warn("worker cannot be updated; trying again", "worker", p.worker, "attempts", p.fails, "error", err)
+	}
+	return true
 }
 
 // startedLocked takes note of how a start ended.

@@ -86,6 +86,7 @@ func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner
 		return nil, err
 	}
 	a := r.newActivation(rec, owner, want, starts, carry)
+	a.keepState(rec, data.State)
 	if err := r.makeHandler(ctx, a); err != nil {
 		if ctx.Err() != nil {
 			r.stopHandler(a)
@@ -169,16 +170,21 @@ func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, wa
 	if a.worker.Group != "" {
 		a.slots = grouping.NewSet(a.worker.GroupSize, a.worker.GroupIndex)
 	}
-	n := len(a.worker.Topics)
+	a.shown = a.worker
+	topics := topicsOf(a.worker.Type, a.worker.ID, a.worker.Topics)
+	n := len(topics)
 	a.box = inbox.New(n, r.cfg.Lane, r.budget)
 	a.lanes = make([]lane, n)
 	for i := range a.lanes {
 		l := &a.lanes[i]
-		l.a, l.index = a, i
+		l.a, l.index, l.topic, l.kind = a, i, topics[i], kindOf(i, len(a.worker.Topics))
+		if l.kind == commandLane {
+			a.box.SetPriority(i)
+		}
 		l.log, l.stored, l.replayTo = starts[i].incarnation, starts[i].after, starts[i].end
 		l.floor.Reset(starts[i].after)
 		for _, f := range carry {
-			if f.topic == l.topic() {
+			if f.topic == l.topic {
 				l.failed = f.known
 			}
 		}
@@ -212,7 +218,7 @@ func (r *Runtime) makeHandler(ctx context.Context, a *activation) error {
 	if a.typ == nil {
 		return fmt.Errorf("this runtime does not host the type %q", a.worker.Type)
 	}
-	var h actor.Handler
+	shown := a.shown
 	call := func(what string, f func(context.Context) error) error {
 		var res engine.Result
 		r.unslotted(func() { res = r.engine.Call(ctx, a.policy.timeout, min(a.policy.grace, r.cfg.DrainTimeout), f) })
@@ -224,24 +230,33 @@ func (r *Runtime) makeHandler(ctx context.Context, a *activation) error {
 		}
 		return nil
 	}
-	made := make(chan actor.Handler, 1)
+	made := make(chan handlerMade, 1)
 	err := call("make the handler", func(context.Context) error {
-		h, err := a.typ.factory(a.worker)
+		h, err := a.typ.factory(shown)
 		if err == nil && h == nil {
 			err = errors.New("the factory returned no handler")
 		}
-		made <- h
+		m := handlerMade{handler: h}
+		if c, ok := h.(actor.Commander); ok && err == nil {
+			m.commands = c.Commands()
+		}
+		made <- m
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	h = <-made
-	a.handler = h
-	if s, ok := h.(actor.Starter); ok {
-		return call("start the handler", func(ctx context.Context) error { return s.Start(ctx, a.worker) })
+	m := <-made
+	a.handler, a.commands = m.handler, m.commands
+	if s, ok := m.handler.(actor.Starter); ok {
+		return call("start the handler", func(ctx context.Context) error { return s.Start(ctx, shown) })
 	}
 	return nil
+}
+
+type handlerMade struct {
+	handler  actor.Handler
+	commands actor.Commands
 }
 
 // stopHandler runs the handler's Stop, guarded like turns. Its failure is logged. The caller has a slot.
@@ -285,9 +300,10 @@ func (r *Runtime) reportFailed(ctx context.Context, a *activation, starts []begi
 func (a *activation) commit(state, reason string, starts []begin) store.Commit {
 	c := store.Commit{Owner: a.owner, Start: a.start}
 	c.Owner.State, c.Owner.Reason, c.Owner.Pod = state, reason, a.r.cfg.Pod
-	c.Cursors = make([]store.Cursor, len(starts))
+	c.Cursors = make([]store.Cursor, 0, len(starts))
 	for i, s := range starts {
-		c.Cursors[i] = store.Cursor{Topic: a.worker.Topics[i], Incarnation: s.incarnation, Position: s.after}
+		l := &a.lanes[i]
+		c.Cursors = appendCursor(c.Cursors, l, store.Cursor{Topic: l.topic, Incarnation: s.incarnation, Position: s.after})
 	}
 	return c
 }
@@ -295,9 +311,13 @@ func (a *activation) commit(state, reason string, starts []begin) store.Commit {
 // open opens the feed of one lane.
 func (r *Runtime) open(ctx context.Context, a *activation, i int, b begin) error {
 	l := &a.lanes[i]
-	f, err := r.cfg.Hub.Open(ctx, l.topic(), fanout.Options{
+	slots := a.slots
+	if l.kind != topicLane {
+		slots = grouping.Set{}
+	}
+	f, err := r.cfg.Hub.Open(ctx, l.topic, fanout.Options{
 		Start: fanout.After(b.after, b.incarnation),
-		Slots: a.slots,
+		Slots: slots,
 		Sink:  l,
 		OnGap: l.onGap,
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -37,7 +38,7 @@ func (r *Runtime) stop(a *activation, want *store.Start) []failure {
 	if want != nil && *want == a.start {
 		for i := range a.lanes {
 			if l := &a.lanes[i]; l.failed.attempts > 0 {
-				carry = append(carry, failure{l.topic(), l.failed})
+				carry = append(carry, failure{l.topic, l.failed})
 			}
 		}
 	}
@@ -87,11 +88,13 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 		return
 	}
 	last := store.Commit{Owner: a.owner, Start: a.start, Handover: true}
-	for i := range a.lanes {
-		c, _, _ := a.lanes[i].cursor()
-		last.Cursors = append(last.Cursors, c)
-	}
-	if want == nil || *want != a.start {
+	last.Cursors, last.State = a.snapshot()
+	here := want != nil && *want == a.start // something goes on in this one's place
+	switch {
+	case a.failure != nil && here:
+		last.Owner.State, last.Owner.Reason = stateFailed, clean(a.failure.Error())
+		here = false
+	case !here:
 		last.Owner.State = stateStopped
 	}
 	last.Owner.Pod = r.cfg.Pod
@@ -109,7 +112,7 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 			return
 		}
 	}
-	if want != nil && *want == a.start {
+	if here {
 		return // its successor here takes the lease over
 	}
 	for n := 0; ; n++ {
@@ -122,6 +125,28 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 			return
 		}
 	}
+}
+
+// snapshot returns the cursors of all lanes, and the changes of the state that they cover.
+func (a *activation) snapshot() ([]store.Cursor, []store.StateChange) {
+	for i := range a.lanes {
+		a.lanes[i].cursor() // the floor learns of what the feed has examined
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []store.Cursor
+	for i := range a.lanes {
+		all = appendCursor(all, &a.lanes[i], a.lanes[i].cursorLocked(event.Position{}))
+	}
+	return all, a.state.take()
+}
+
+// appendCursor adds a cursor, unless it is that of a worker's own topic that nothing was ever sent to.
+func appendCursor(all []store.Cursor, l *lane, c store.Cursor) []store.Cursor {
+	if l.kind != topicLane && c.Incarnation == "" && c.Position.IsZero() {
+		return all
+	}
+	return append(all, c)
 }
 
 func (a *activation) outboxBusy() bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -22,6 +23,9 @@ type turn struct {
 	a      *activation
 	item   inbox.Item
 	ticket cursors.Ticket
+	done   *done                  // its line in the ledger; nil if it needs none
+	reply  *actor.Reply           // of a command that succeeded
+	told   atomic.Pointer[string] // its progress
 }
 
 // undecodable marks the error of a record that cannot be decoded.
@@ -32,31 +36,50 @@ func (e *undecodable) Unwrap() error { return e.err }
 
 // Handle implements engine.Turn.
 func (t *turn) Handle() error {
-	if _, err := t.Turn.Decode(); err != nil {
+	e, err := t.Turn.Decode()
+	if err != nil {
 		return actor.Permanent(&undecodable{err})
+	}
+	switch t.lane().kind {
+	case commandLane:
+		return t.command(e)
+	case redriveLane:
+		if err := t.bringBack(e); err != nil {
+			return err
+		}
 	}
 	return t.a.handler.Handle(&t.Context, &t.Turn)
 }
 
+func (t *turn) lane() *lane { return &t.a.lanes[t.item.Lane] }
+
 // Ended implements engine.Body.
 func (a *activation) Ended(ended engine.Turn, r engine.Result) {
+	defer a.turnEnded()
 	t := ended.(*turn)
 	outputs, refused := t.Turn.Close()
 	if r.Kind == engine.Cancelled {
 		return // the event stays unfinished, for whoever goes on
 	}
 	outcome, err := outcomeOf(r)
-	if outcome == actor.OutcomeDone && refused != nil {
-		outcome, err, outputs = actor.OutcomeFailed, refused, nil
+	if refused != nil && (outcome == actor.OutcomeDone || outcome == actor.OutcomeFailed && actor.OutcomeOf(refused) == actor.OutcomePermanent) {
+		outcome, err, outputs = actor.OutcomeOf(refused), refused, nil
 	}
 	a.typ.meter.turn(outcome, t, r)
+	var changes []actor.StateChange
+	if outcome == actor.OutcomeDone {
+		changes = t.Turn.Changes()
+	}
+	if t.lane().kind == commandLane {
+		outcome, outputs, changes = t.answer(outcome, err, outputs, changes, r.End)
+	}
 	switch outcome {
 	case actor.OutcomeDone:
-		a.finish(t, outputs, r.End)
+		a.finish(t, outputs, changes, r.End)
 	case actor.OutcomeDropped:
 		a.r.log.Info("event dropped by its handler", "worker", a.worker.ID, "topic", t.Turn.Topic(),
 			"position", t.item.Entry.Pos, "reason", clean(err.Error()))
-		a.finish(t, nil, r.End)
+		a.finish(t, nil, nil, r.End)
 	default:
 		a.failed(t, r.Kind, outcome, err, r.End)
 	}
@@ -82,7 +105,8 @@ func outcomeOf(r engine.Result) (actor.Outcome, error) {
 }
 
 // finish ends an event for good: at once, or when its outputs are stored.
-func (a *activation) finish(t *turn, outputs []actor.Output, now time.Time) {
+func (a *activation) finish(t *turn, outputs []actor.Output, changes []actor.StateChange, now time.Time) {
+	a.enter(t, changes)
 	if len(outputs) > 0 {
 		a.r.outbox.add(t, outputs, now)
 	}
@@ -90,8 +114,8 @@ func (a *activation) finish(t *turn, outputs []actor.Output, now time.Time) {
 	a.mu.Lock()
 	l.failed = known{}
 	tell := false
-	if len(outputs) == 0 && l.floor.Done(t.ticket) {
-		tell = l.markDirtyLocked()
+	if len(outputs) == 0 {
+		tell = a.settledLocked(t)
 	}
 	if !a.frozen {
 		a.box.Done(t.item.Lane)
@@ -117,7 +141,7 @@ func (a *activation) failed(t *turn, kind engine.Kind, outcome actor.Outcome, er
 		a.r.log.Debug("stack of the panic", "worker", a.worker.ID, "stack", string(p.Stack))
 	}
 	if giveUp {
-		a.finish(t, nil, now)
+		a.finish(t, t.lastAnswer(err, now), nil, now)
 		return
 	}
 	l := &a.lanes[t.item.Lane]
