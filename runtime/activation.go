@@ -260,6 +260,8 @@ func (a *activation) closeFeeds() {
 		a.mu.Unlock()
 		if feed != nil {
 			feed.Close()
+		} else if a.lanes[i].kind != topicLane {
+			a.r.sentry.drop(&a.lanes[i])
 		}
 	}
 }

@@ -124,7 +124,12 @@ func (r *Runtime) run(ctx context.Context, a *activation, starts []begin) error 
 		}
 	}
 	for i := range a.lanes {
-		if err := r.insist(ctx, a, "open a feed", func() error { return r.open(ctx, a, i, starts[i]) }); err != nil {
+		if err := r.insist(ctx, a, "open a feed", func() error {
+			if a.lanes[i].kind != topicLane && starts[i].incarnation == "" {
+				return r.sentry.add(ctx, &a.lanes[i])
+			}
+			return r.open(ctx, a, i, starts[i])
+		}); err != nil {
 			return err
 		}
 	}
@@ -326,11 +331,11 @@ func (r *Runtime) open(ctx context.Context, a *activation, i int, b begin) error
 	}
 	a.mu.Lock()
 	l.feed = f
-	frozen := a.frozen
+	ending := a.frozen || a.closing
 	a.mu.Unlock()
-	if frozen {
+	if ending {
 		f.Close()
-		return errors.New("the session was lost")
+		return errors.New("the activation ends")
 	}
 	f.Drained() // turns that ran meanwhile could not tell
 	return nil

@@ -18,11 +18,11 @@ func (r *Runtime) stop(a *activation, want *store.Start) []failure {
 		a.freeze()
 	}
 	a.cell.Close()
-	a.closeFeeds()
 	a.mu.Lock()
-	a.closing = true
+	a.closing = true // before the feeds are closed: one that opens now closes itself
 	a.stopTimersLocked()
 	a.mu.Unlock()
+	a.closeFeeds()
 	a.ended.Store(true)
 	if _, turning := a.cell.Turning(); turning {
 		r.unslotted(func() { r.finishTurn(a) })
