@@ -28,6 +28,9 @@ func (m *Manager) GetWorker(ctx context.Context, req *turnlanev1.GetWorkerReques
 	if worker.TopicStatus, err = m.topicStatus(ctx, w); err != nil {
 		return nil, rpcerr.From(err)
 	}
+	if m.cfg.Inspector != nil {
+		worker.Progress = m.cfg.Inspector.Progress(w.GetId())
+	}
 	return &turnlanev1.GetWorkerResponse{Worker: worker}, nil
 }
 

@@ -433,12 +433,21 @@ func TestTopicStatus(t *testing.T) {
 		t.Errorf("with a stored cursor: %v", s)
 	}
 	facts.topics = []*v1.WorkerTopic{{Topic: "in", Cursor: in[99].String(), Examined: 7, Feed: v1.FeedState_FEED_STATE_LIVE}}
+	facts.progress = "step 2"
+	if got := m.get(t, "a").GetProgress(); got != "step 2" {
+		t.Errorf("the progress is %q", got)
+	}
 	if s = m.get(t, "a").GetTopicStatus(); s[0].GetLagEntries() != 0 || s[0].GetLagTime() != nil || s[0].GetExamined() != 7 || s[0].GetHead() != in[99].String() {
 		t.Errorf("as its activation knows it: %v", s)
 	}
 }
 
-type inspector struct{ topics []*v1.WorkerTopic }
+type inspector struct {
+	topics   []*v1.WorkerTopic
+	progress string
+}
+
+func (i *inspector) Progress(string) string { return i.progress }
 
 func (i *inspector) Inspect(string) ([]*v1.WorkerTopic, bool) { return i.topics, i.topics != nil }
 

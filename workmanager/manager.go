@@ -36,6 +36,9 @@ type Inspector interface {
 	// lag, which are filled in from the store. It returns false for a worker that does not run here.
 	// The caller may change what it gets.
 	Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool)
+	// Progress returns what the handler of a worker that runs here said last of how far its turn is; ""
+	// if there is nothing to say.
+	Progress(worker string) string
 }
 
 // SlotCounter counts the events of a topic that belong to a set of slots, from now on.
