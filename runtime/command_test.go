@@ -76,7 +76,9 @@ func TestEachCommandHasOneAnswer(t *testing.T) {
 				}
 				return sum, nil
 			}),
-			"fail":  func(context.Context, *actor.Turn) (actor.Reply, error) { return actor.Reply{}, actor.Permanent(errBoom) },
+			"fail": func(context.Context, *actor.Turn) (actor.Reply, error) {
+				return actor.Reply{}, actor.Permanent(errBoom)
+			},
 			"drop":  func(context.Context, *actor.Turn) (actor.Reply, error) { return actor.Reply{}, actor.Drop("no time") },
 			"panic": func(context.Context, *actor.Turn) (actor.Reply, error) { panic("oh") },
 			"odd": func(context.Context, *actor.Turn) (actor.Reply, error) {
