@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/turnlane/turnlane/store/pebblestore"
 )
 
@@ -46,6 +48,14 @@ type Config struct {
 	Pod string
 	// DrainTimeout bounds how long a stop waits for running turns. Default 10 s.
 	DrainTimeout time.Duration
+	// MaxTurns bounds the turns of a worker type that are under way at the same time, so that many long
+	// ones leave the rest of the machine to others. A type that it does not name has no bound. Workers
+	// that wait are served in the order of their asking.
+	MaxTurns map[string]int
+	// TracerProvider makes OpenTelemetry spans of publish calls and of turns. A turn's span is in the trace
+	// of its event, as the event's traceparent says, and the outputs of the turn carry the span on. The
+	// provider, with its exporter, is the program's own: it shuts it down after Run. Default: no spans.
+	TracerProvider trace.TracerProvider
 	// Logger gets what a person should know. Default: warnings and errors to standard error.
 	Logger *slog.Logger
 }
@@ -70,6 +80,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.DrainTimeout < 0 {
 		problems = append(problems, fmt.Errorf("DrainTimeout %s: want a positive duration", c.DrainTimeout))
+	}
+	for typ, n := range c.MaxTurns {
+		if n < 1 {
+			problems = append(problems, fmt.Errorf("MaxTurns[%q] is %d: want 1 or more, or leave it out for no bound", typ, n))
+		}
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout

@@ -20,8 +20,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/turnlane/turnlane/deadletter"
+	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/gateway"
 	"github.com/turnlane/turnlane/internal/builtin"
+	"github.com/turnlane/turnlane/internal/catalog"
 	"github.com/turnlane/turnlane/internal/fanout"
 	"github.com/turnlane/turnlane/internal/metrics"
 	"github.com/turnlane/turnlane/internal/session"
@@ -135,6 +138,7 @@ type process struct {
 	gateway *gateway.Gateway
 	runtime *runtime.Runtime
 	manager *workmanager.Manager
+	letters *deadletter.Service
 	health  *health.Server
 	grpc    *grpc.Server
 	http    *http.Server
@@ -152,9 +156,16 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: feeds.Hooks()})
+	hooks := feeds.Hooks()
+	count := hooks.Bad
+	hooks.Bad = func(topic string, entry event.Entry, err error) {
+		count(topic, entry, err)
+		p.gateway.Undecodable(topic, entry, err)
+	}
+	p.hub = fanout.New(fanout.Config{Upstream: db, Logger: log.With("role", "fanout"), Hooks: hooks})
 	feeds.Watch(p.hub)
-	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Logger: log.With("role", "gateway"), Meter: meter}); err != nil {
+	if p.gateway, err = gateway.New(gateway.Config{Store: db, Hub: p.hub, Commands: catalog.NewDirectory(db), Logger: log.With("role", "gateway"),
+		Meter: meter, TracerProvider: s.cfg.TracerProvider}); err != nil {
 		return nil, err
 	}
 
@@ -168,26 +179,36 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 		return nil, err
 	}
 	if p.runtime, err = runtime.New(runtime.Config{
-		Store: db, Hub: p.hub, Session: p.session, Types: types, Publisher: p.gateway, Pod: s.cfg.Pod,
-		DrainTimeout: s.cfg.DrainTimeout, Logger: log.With("role", "runtime"), Meter: meter,
+		Store: db, Hub: p.hub, Session: p.session, Types: types, Publisher: p.gateway, Pod: s.cfg.Pod, Version: Version,
+		MaxTurns: s.cfg.MaxTurns, DrainTimeout: s.cfg.DrainTimeout, Logger: log.With("role", "runtime"), Meter: meter,
+		TracerProvider: s.cfg.TracerProvider,
 	}); err != nil {
 		return nil, err
 	}
 	if p.manager, err = workmanager.New(workmanager.Config{
-		Store: db, Session: p.session, Inspector: p.runtime, Publisher: p.gateway, Slots: counter{p.hub},
+		Store: db, Session: p.session, Inspector: p.runtime, Publisher: p.gateway, Follower: follower{p.hub}, Slots: counter{p.hub},
 		DrainLimit: s.cfg.DrainTimeout, Logger: log.With("role", "workmanager"), Meter: meter,
+	}); err != nil {
+		return nil, err
+	}
+
+	if p.letters, err = deadletter.New(deadletter.Config{
+		Store: db, Session: p.session, Logger: log.With("role", "deadletter"), Meter: meter,
 	}); err != nil {
 		return nil, err
 	}
 
 	p.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(gateway.MaxMessageBytes),
+		grpc.ConnectionTimeout(closeLimit), // a stop waits for connections that have not said a word
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
 	turnlanev1.RegisterGatewayServiceServer(p.grpc, p.gateway)
 	turnlanev1.RegisterWorkManagerServiceServer(p.grpc, p.manager)
-	healthv1.RegisterHealthServer(p.grpc, p.health)
+	turnlanev1.RegisterDeadLetterServiceServer(p.grpc, p.letters)
+	checks := append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})
+	healthv1.RegisterHealthServer(p.grpc, readiness{p.health, checks})
 	reflection.Register(p.grpc)
 	services, err := gateway.JSON(p.grpc, gateway.MaxMessageBytes, streamWriteLimit)
 	if err != nil {
@@ -198,7 +219,7 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 	mux.Handle("/v1/", p.gateway.HTTP())
 	mux.Handle("/metrics", p.metrics.Handler())
 	mux.Handle("/livez", gateway.Livez())
-	mux.Handle("/readyz", gateway.Readyz(append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})...))
+	mux.Handle("/readyz", gateway.Readyz(checks...))
 	mux.Handle("/", services)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -217,7 +238,7 @@ func (p *process) checkSession(context.Context) error {
 
 // run starts the parts, and stops them in the order senders, then receivers:
 //
-//	intake (listeners, streams) → workmanager → runtime → gateway → session → hub
+//	intake (listeners, streams) → dead letters → workmanager → runtime → gateway → session → hub
 func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listener) error {
 	parts := newParts(ctx)
 	hub := parts.start("fan-out", p.hub.Run)
@@ -225,6 +246,7 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 	publishing := parts.start("gateway", p.gateway.Run)
 	turns := parts.start("runtime", p.runtime.Run)
 	catalog := parts.start("workmanager", p.manager.Run)
+	letters := parts.start("dead letters", p.letters.Run)
 	intake := parts.start("listeners", func(ctx context.Context) error {
 		return p.serve(ctx, grpcListener, httpListener)
 	})
@@ -239,7 +261,7 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 	<-parts.failed.Done()
 	p.health.Shutdown()
 	p.session.Update(func(info *store.SessionInfo) { info.Draining = true })
-	for _, stop := range []func(){intake, catalog, turns, publishing, keeper, hub} {
+	for _, stop := range []func(){intake, letters, catalog, turns, publishing, keeper, hub} {
 		stop()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -281,6 +303,8 @@ func (p *process) serve(ctx context.Context, grpcListener, httpListener net.List
 	group.Go(func() error {
 		<-ctx.Done()
 		p.gateway.Shutdown()
+		p.letters.Shutdown()
+		p.manager.EndWaiting()
 		hard := time.AfterFunc(closeLimit, p.grpc.Stop)
 		defer hard.Stop()
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -288,7 +312,7 @@ func (p *process) serve(ctx context.Context, grpcListener, httpListener net.List
 		var both sync.WaitGroup
 		both.Go(func() {
 			if err := p.http.Shutdown(limit); err != nil {
-				p.http.Close()
+				_ = p.http.Close()
 			}
 		})
 		both.Go(p.grpc.GracefulStop)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnlane/turnlane"
 	"github.com/turnlane/turnlane/actor"
+	"github.com/turnlane/turnlane/internal/client"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,6 +83,14 @@ func TestServerIsHealthyOnceReady(t *testing.T) {
 	resp, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v", resp, err)
+	}
+	c, err := client.Dial(srv.GRPCAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Ready(t.Context()); err != nil {
+		t.Errorf("ready: %v", err)
 	}
 }
 

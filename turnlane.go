@@ -19,17 +19,21 @@ import (
 	"github.com/turnlane/turnlane/event"
 )
 
-// What handlers are written with; see package actor.
+// The names that handlers are written with.
 type (
-	Handler     = actor.Handler
+	// Handler is the code of one activation of a worker; see actor.Handler.
+	Handler = actor.Handler
+	// HandlerFunc is a function as a Handler.
 	HandlerFunc = actor.HandlerFunc
-	Factory     = actor.Factory
-	Turn        = actor.Turn
-	Worker      = actor.Worker
+	// Factory makes the Handler of an activation; see actor.Factory.
+	Factory = actor.Factory
+	// Turn is what a Handler is called with; see actor.Turn.
+	Turn = actor.Turn
+	// Worker says which worker a Handler runs for; see actor.Worker.
+	Worker = actor.Worker
+	// Event is a CloudEvents 1.0 event; see package event.
+	Event = event.Event
 )
-
-// Event is a CloudEvents 1.0 event; see package event.
-type Event = event.Event
 
 // Handle registers the code of a worker type: the factory is called for every activation of a worker of
 // that type. It replaces a built-in type of the same name (echo, marker, probe). Call it before Run; it

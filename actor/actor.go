@@ -103,6 +103,7 @@ const (
 	DefaultHandlerTimeout = 30 * time.Second
 	DefaultHandlerGrace   = 2 * time.Second
 	DefaultMaxAttempts    = 3
+	DefaultMaxCrashes     = 3
 	DefaultBackoff        = 200 * time.Millisecond
 	DefaultMaxBackoff     = time.Minute
 )

@@ -185,8 +185,15 @@ func (t *Turn) traceLocked(e *event.Event) {
 	if t.trace.parent.IsZero() {
 		return
 	}
-	if _, own := e.Extension(traceParent); own {
-		return
+	if own, ok := e.Extension(traceParent); ok {
+		in, err := t.decodeLocked()
+		if err != nil {
+			return
+		}
+		if inherited, _ := in.Extension(traceParent); own != inherited || own == t.trace.parent {
+			return
+		}
+		// A Clone of the turn's event, which has the trace from there.
 	}
 	// The extensions may be a slice that the handler gives to other events too.
 	e.Extensions = append(make([]event.Extension, 0, len(e.Extensions)+2), e.Extensions...)
@@ -204,7 +211,7 @@ func (t *Turn) traceLocked(e *event.Event) {
 // pass the turn's own event on, publish a Clone of it, with an empty id if it is to get one of its own.
 //
 // An output belongs to the trace of the turn's event: unless the handler has set a traceparent extension
-// on it, it gets the event's traceparent and tracestate, if there are any.
+// on it, it gets the event's traceparent and tracestate, if there are any, or those of the turn's own span.
 //
 // An output that could never be stored, because it breaks a rule of CloudEvents, of topic names or of
 // size, is an error that names the field, and the turn fails also when the handler ignores it. After

@@ -34,7 +34,7 @@ func TestTurnTellsItsEvent(t *testing.T) {
 	if e := turn.Event(); e.ID != "t-1" || e.Subject != "ACME" || string(e.Data) != `{"n":1}` {
 		t.Errorf("Event is %+v", e)
 	}
-	if turn.Event() != turn.Event() {
+	if first, second := turn.Event(), turn.Event(); first != second {
 		t.Error("the event is decoded twice")
 	}
 	if turn.Topic() != "trades" || turn.Position() != in.Entry.Pos || turn.Worker() != in.Worker {
@@ -81,6 +81,7 @@ func TestOutputsBelongToTheTraceOfTheEvent(t *testing.T) {
 		{"own state without a parent", traced(parent, ""), nil, traced("", "x=y"), traced(parent, "")},
 		{"a span of the turn", traced(parent, state), []string{own, "x=y"}, traced("", ""), traced(own, "x=y")},
 		{"a span of the turn, without a state", traced(parent, state), []string{own, ""}, traced("", ""), traced(own, "")},
+		{"a span, and a clone of the event", traced(parent, state), []string{own, ""}, traced(parent, state), traced(own, "")},
 		{"a span and an output's own", nil, []string{own, ""}, traced(parent, state), traced(parent, state)},
 	} {
 		e := &event.Event{ID: "1", Source: "/s", Type: "t", Extensions: c.in}

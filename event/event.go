@@ -32,6 +32,7 @@ type Event struct {
 // DataKind says how an event's data was given, so that it leaves in the same shape.
 type DataKind uint8
 
+// The shapes of data.
 const (
 	NoData     DataKind = iota // the event has no data
 	JSONData                   // Data is one JSON value, its bytes as they were given

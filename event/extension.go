@@ -17,6 +17,7 @@ type Extension struct {
 // Kind is a type of the CloudEvents type system.
 type Kind uint8
 
+// The types of the type system.
 const (
 	NoKind        Kind = iota // the zero Value: no value at all
 	BooleanKind               // true or false

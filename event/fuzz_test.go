@@ -174,10 +174,10 @@ func FuzzFromProto(f *testing.F) {
 			t.Fatal(err)
 		}
 		want := e.Clone()
-		switch { // what JSON cannot tell apart
-		case e.DataKind == JSONData:
+		switch e.DataKind { // what JSON cannot tell apart
+		case JSONData:
 			want.Data = bytes.Trim(e.Data, " \t\r\n")
-		case e.DataKind == ProtoData:
+		case ProtoData:
 			want.Data, _ = anyValue(e.Data)
 		}
 		if !sameText(again, want) {

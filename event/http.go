@@ -11,6 +11,7 @@ import (
 // Mode says how an HTTP message carries events.
 type Mode uint8
 
+// The modes of the HTTP binding, and none.
 const (
 	RawMode         Mode = iota // no CloudEvents envelope at all
 	BinaryMode                  // one event: attributes in ce- headers, data in the body; FromHTTP

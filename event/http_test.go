@@ -211,7 +211,7 @@ func TestHTTPHeadersSurviveTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, _ := http.NewRequest("POST", "http://h/", nil)
+	request, _ := http.NewRequest(http.MethodPost, "http://h/", nil)
 	request.Header = h
 	var wire bytes.Buffer
 	if err := request.Write(&wire); err != nil {

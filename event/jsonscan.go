@@ -1,6 +1,7 @@
 package event
 
 import (
+	"errors"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -349,8 +350,11 @@ func checkJSON(data []byte) error {
 		err = s.end()
 	}
 	if err != nil {
-		e := err.(*Error)
-		return invalid("data", "is not valid JSON: it "+e.Rule, "correct it, or state another datacontenttype")
+		rule := "is malformed"
+		if e, ok := errors.AsType[*Error](err); ok {
+			rule = e.Rule
+		}
+		return invalid("data", "is not valid JSON: it "+rule, "correct it, or state another datacontenttype")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"maps"
 	"math"
 	"testing"
 
@@ -60,7 +61,7 @@ func TestProtoCarriesEveryTypeBothWays(t *testing.T) {
 		},
 		"extensions": {
 			message(func(p *pb.CloudEvent) {
-				for name, attr := range map[string]*pb.CloudEventAttributeValue{
+				maps.Copy(p.Attributes, map[string]*pb.CloudEventAttributeValue{
 					"bool":   {Attr: &pb.CloudEventAttributeValue_CeBoolean{CeBoolean: false}},
 					"int":    {Attr: &pb.CloudEventAttributeValue_CeInteger{CeInteger: math.MinInt32}},
 					"string": {Attr: &pb.CloudEventAttributeValue_CeString{CeString: ""}},
@@ -68,9 +69,7 @@ func TestProtoCarriesEveryTypeBothWays(t *testing.T) {
 					"uri":    {Attr: &pb.CloudEventAttributeValue_CeUri{CeUri: "urn:x"}},
 					"uriref": {Attr: &pb.CloudEventAttributeValue_CeUriRef{CeUriRef: "/x"}},
 					"stamp":  stamp(maxProtoSeconds, 999_999_999),
-				} {
-					p.Attributes[name] = attr
-				}
+				})
 			}),
 			event(func(e *Event) {
 				e.Extensions = []Extension{{"bool", Boolean(false)}, {"bytes", Binary([]byte{0xFF})}, {"int", Integer(math.MinInt32)},

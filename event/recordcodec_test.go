@@ -3,6 +3,7 @@ package event
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ func TestRecordsKeepWhatTheyDoNotKnow(t *testing.T) {
 	newExtension := field(fieldExtensions, string(field(1, "later"))+string(field(15, "v")))
 	unset := field(fieldExtensions, string(field(1, "unset")))
 	known := AppendRecord(nil, full(), 7, time.Unix(1, 0))
-	r := Record(append(known[:len(known):len(known)], field(100, "a")...))
+	r := Record(append(slices.Clip(known), field(100, "a")...))
 	r = append(r, newExtension...)
 	r = append(r, varint(101, 5)...)
 	r = append(r, unset...)

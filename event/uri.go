@@ -97,13 +97,13 @@ func authorityProblem(s string) string {
 		}
 		s = host
 	}
-	host, port := s, ""
+	var host, port string
 	if strings.HasPrefix(s, "[") {
 		end := strings.IndexByte(s, ']')
 		if end < 0 || !isIPLiteral(s[1:end]) {
 			return "the host in brackets is not an IPv6 address"
 		}
-		host, port = "", s[end+1:]
+		port = s[end+1:]
 		if port != "" && port[0] != ':' {
 			return "there is more than a port after the host in brackets"
 		}

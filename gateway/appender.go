@@ -176,7 +176,7 @@ func (a *appender) wait(ctx context.Context, b *batch) ([]event.Position, error)
 	case <-b.done: // it came meanwhile
 		return b.positions, b.err
 	default:
-		return nil, fmt.Errorf("%w: %v while the store was at it", store.ErrOutcomeUnknown, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w while the store was at it", store.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 

@@ -122,7 +122,7 @@ func BenchmarkSubscribeFanOut(b *testing.B) {
 			total := 100 * b.N
 			var all sync.WaitGroup
 			for range subscribers {
-				ctx, cancel := context.WithCancel(context.Background())
+				ctx, cancel := context.WithCancel(b.Context())
 				defer cancel()
 				stream, err := s.client.Subscribe(ctx, &turnlanev1.SubscribeRequest{Topic: "t"})
 				if err == nil {

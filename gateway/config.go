@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnlane/turnlane/internal/admission"
 	"github.com/turnlane/turnlane/internal/fanout"
@@ -28,8 +29,13 @@ type Config struct {
 	Store store.Store // required
 	Hub   *fanout.Hub // required; run by the caller
 
+	// Commands tells which workers commands may be published to. Default: none.
+	Commands Commands
+
 	Logger *slog.Logger // default: discard
 	Meter  metric.Meter // default: measure nothing
+	// TracerProvider makes a span of each publish call. Default: none.
+	TracerProvider trace.TracerProvider
 
 	Retention Retention
 
@@ -61,6 +67,7 @@ type Retention struct {
 	MaxBytes         uint64        // default 1 GiB
 	MaxAge           time.Duration // default 7 days
 	DeadLetterMaxAge time.Duration // of topics dlq.*; default 14 days
+	ReplyMaxAge      time.Duration // of the replies to commands, wrk.<type>.reply.<id>; default 1 hour
 	// Every is how often topics are looked at; a look at very many takes longer, so that it never uses
 	// more than a hundredth of a processor. Default 1 s.
 	Every time.Duration
@@ -97,6 +104,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.Retention.MaxBytes, 1<<30)
 	orDefault(&c.Retention.MaxAge, 7*24*time.Hour)
 	orDefault(&c.Retention.DeadLetterMaxAge, 14*24*time.Hour)
+	orDefault(&c.Retention.ReplyMaxAge, time.Hour)
 	orDefault(&c.Retention.Every, time.Second)
 
 	require(c.MaxEventBytes > 0, "MaxEventBytes is %d: want a positive number", c.MaxEventBytes)
@@ -110,6 +118,7 @@ func (c Config) withDefaults() (Config, error) {
 	require(c.ReplayBytes > 0, "ReplayBytes is %d: want a positive number", c.ReplayBytes)
 	require(c.Retention.MaxAge > 0, "Retention.MaxAge is %s: want a positive duration", c.Retention.MaxAge)
 	require(c.Retention.DeadLetterMaxAge > 0, "Retention.DeadLetterMaxAge is %s: want a positive duration", c.Retention.DeadLetterMaxAge)
+	require(c.Retention.ReplyMaxAge > 0, "Retention.ReplyMaxAge is %s: want a positive duration", c.Retention.ReplyMaxAge)
 	require(c.Retention.Every > 0, "Retention.Every is %s: want a positive duration", c.Retention.Every)
 	if len(problems) > 0 {
 		return c, fmt.Errorf("gateway: %w", errors.Join(problems...))

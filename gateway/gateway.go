@@ -16,6 +16,7 @@ import (
 
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/internal/rpcerr"
+	"github.com/turnlane/turnlane/internal/tracing"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
 
@@ -30,6 +31,9 @@ type Gateway struct {
 	appender    *appender
 	retention   *retention
 	instruments *instruments
+	tracer      *tracing.Tracer // nil: no spans
+
+	undecodables *undecodables
 
 	stop    chan struct{} // closed by Shutdown
 	stopped sync.Once
@@ -48,8 +52,9 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: cfg, stop: make(chan struct{})}
+	g := &Gateway{cfg: cfg, tracer: tracing.New(cfg.TracerProvider), stop: make(chan struct{})}
 	g.retention = newRetention(cfg)
+	g.undecodables = newUndecodables(cfg)
 	g.appender = newAppender(cfg.Store, cfg.InFlightBytes, g.appended)
 	if g.instruments, err = newInstruments(cfg.Meter, g); err != nil {
 		return nil, err
@@ -57,11 +62,12 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Run keeps retention until ctx ends, then shuts down: see Shutdown. It returns once the batches under
+// Run keeps retention, and dead letters of what cannot be decoded, until ctx ends, then shuts down: see Shutdown. It returns once the batches under
 // way are answered and every stream has ended; neither takes longer than about 10 s.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.retention.run(ctx) })
+	group.Go(func() error { return g.undecodables.run(ctx) })
 	err := group.Wait()
 	g.Shutdown()
 	g.appender.close(finishLimit)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -80,7 +81,11 @@ func newServer(t testing.TB, edits ...func(*Config)) *server {
 
 // runHub runs a hub until the test's end.
 func runHub(t testing.TB, log store.Log) *fanout.Hub {
-	hub := fanout.New(fanout.Config{Upstream: log})
+	return runHubWith(t, fanout.Config{Upstream: log})
+}
+
+func runHubWith(t testing.TB, cfg fanout.Config) *fanout.Hub {
+	hub := fanout.New(cfg)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = hub.Run(ctx) }()
@@ -220,9 +225,9 @@ func (s *subscriber) take(n int) []string {
 func (s *subscriber) rest() []string {
 	s.t.Helper()
 	for {
-		switch err := s.next(); err {
-		case nil:
-		case io.EOF:
+		switch err := s.next(); {
+		case err == nil:
+		case errors.Is(err, io.EOF):
 			return s.ids
 		default:
 			s.t.Fatalf("after %d events: %v", len(s.ids), err)

@@ -241,7 +241,7 @@ func TestHTTPRefusals(t *testing.T) {
 func TestHTTPOddRequests(t *testing.T) {
 	s := newServer(t)
 	post := func(body io.Reader) *http.Request {
-		req, err := http.NewRequestWithContext(deadline(t), "POST", s.http.URL+"/v1/topics/t/events", body)
+		req, err := http.NewRequestWithContext(deadline(t), http.MethodPost, s.http.URL+"/v1/topics/t/events", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +333,7 @@ func TestHTTPTopics(t *testing.T) {
 func TestHealth(t *testing.T) {
 	get := func(h http.Handler) (int, string) {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		return w.Code, strings.TrimSpace(w.Body.String())
 	}
 	if code, body := get(Livez()); code != 200 || body != `{"alive":true}` {
@@ -364,7 +364,7 @@ func FuzzHTTPPublish(f *testing.F) {
 	s := newServer(f)
 	handler := s.g.HTTP()
 	f.Fuzz(func(t *testing.T, contentType, id string, body []byte) {
-		r := httptest.NewRequest("POST", "/v1/topics/t/events", bytes.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, "/v1/topics/t/events", bytes.NewReader(body))
 		r.Header["Content-Type"] = []string{contentType}
 		if id != "" {
 			for name, value := range binaryMode("ce-id", id) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/internal/admission"
+	"github.com/turnlane/turnlane/internal/tracing"
 )
 
 // Attributes of the envelope that a body without one gets.
@@ -43,7 +44,7 @@ const (
 // each of events.
 func (g *Gateway) httpPublish(w http.ResponseWriter, r *http.Request) {
 	topic := r.PathValue("topic")
-	if err := admission.Topic(topic, admission.User); err != nil { // before the body is read
+	if err := g.admitTopic(r.Context(), topic); err != nil { // before the body is read
 		g.refuseHTTP(w, err)
 		return
 	}
@@ -52,7 +53,11 @@ func (g *Gateway) httpPublish(w http.ResponseWriter, r *http.Request) {
 		g.refuseHTTP(w, err)
 		return
 	}
-	positions, err := g.publish(r.Context(), topic, events)
+	ctx := r.Context()
+	if g.tracer != nil {
+		ctx = tracing.FromHeader(ctx, r.Header)
+	}
+	positions, err := g.publish(ctx, topic, events)
 	if err != nil {
 		failPublish(w, err)
 		return
@@ -167,7 +172,7 @@ func checkHeaders(h http.Header) (mediaType string, err error) {
 	}
 	mediaType, parameters, err := mime.ParseMediaType(values[0])
 	if err != nil || !strings.HasPrefix(mediaType, "application/cloudevents") {
-		return mediaType, nil // the decoder judges what becomes the datacontenttype
+		return mediaType, nil //nolint:nilerr // the decoder judges what becomes the datacontenttype
 	}
 	if charset := parameters["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
 		return "", unsupported("Content-Type", "has charset "+strconv.Quote(charset), "send UTF-8")

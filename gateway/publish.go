@@ -9,6 +9,7 @@ import (
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/internal/admission"
+	"github.com/turnlane/turnlane/internal/tracing"
 )
 
 // Publish appends a batch to one topic, all or nothing, and returns the positions. It is the way in
@@ -33,13 +34,16 @@ func (g *Gateway) Publish(ctx context.Context, topic string, events ...*event.Ev
 }
 
 // ForHandlers returns the gateway as the publisher of workers' handlers: as Publish, but topics of the
-// system are refused, as they are to users.
+// system are refused, as they are to users, except for commands to workers that exist.
 func (g *Gateway) ForHandlers() actor.Publisher { return handlers{g} }
 
 type handlers struct{ g *Gateway }
 
 func (h handlers) Publish(ctx context.Context, topic string, events ...*event.Event) ([]event.Position, error) {
-	if err := admission.Topic(topic, admission.User); err != nil {
+	if err := h.g.admitTopic(ctx, topic); err != nil {
+		return nil, err
+	}
+	if err := checkCommands(topic, events); err != nil {
 		return nil, err
 	}
 	return h.g.Publish(ctx, topic, events...)
@@ -47,25 +51,40 @@ func (h handlers) Publish(ctx context.Context, topic string, events ...*event.Ev
 
 // publish is Publish for a user, with events that come from a decoder.
 func (g *Gateway) publish(ctx context.Context, topic string, events []*event.Event) ([]event.Position, error) {
+	ctx, span := g.startSpan(ctx, topic, events)
 	start := g.cfg.Clock()
-	records, err := g.admit(topic, events, start)
+	records, err := g.admit(ctx, topic, events, start)
 	if err != nil {
 		g.instruments.refuse(err)
+		span.End(err)
 		return nil, err
 	}
-	return g.store(ctx, topic, records, start)
+	positions, err := g.store(ctx, topic, records, start)
+	span.End(err)
+	return positions, err
+}
+
+// startSpan starts the span of a publish call; nil is none.
+func (g *Gateway) startSpan(ctx context.Context, topic string, events []*event.Event) (context.Context, *tracing.Span) {
+	if g.tracer == nil {
+		return ctx, nil
+	}
+	return g.tracer.StartPublish(ctx, topic, events)
 }
 
 // admit makes records of a user's batch, if it breaks no rule.
-func (g *Gateway) admit(topic string, events []*event.Event, now time.Time) ([]event.Record, error) {
+func (g *Gateway) admit(ctx context.Context, topic string, events []*event.Event, now time.Time) ([]event.Record, error) {
 	if g.stopping() {
 		return nil, errShuttingDown()
 	}
-	if err := admission.Topic(topic, admission.User); err != nil {
+	if err := g.admitTopic(ctx, topic); err != nil {
 		return nil, err
 	}
 	if len(events) == 0 {
 		return nil, &event.Error{Field: "events", Rule: "is empty", Fix: "send at least one event"}
+	}
+	if err := checkCommands(topic, events); err != nil {
+		return nil, err
 	}
 	return g.encode(events, now, admission.Decoded)
 }
@@ -116,8 +135,7 @@ func atIndex(i int, err error) error {
 		prefix += "." + e.Field
 	}
 	at := &event.Error{Field: prefix, Rule: e.Rule, Fix: e.Fix}
-	var size *admission.SizeError
-	if errors.As(err, &size) {
+	if _, ok := errors.AsType[*admission.SizeError](err); ok {
 		return &admission.SizeError{Err: at}
 	}
 	return at

@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/internal/rpcerr"
+	"github.com/turnlane/turnlane/internal/tracing"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
 
@@ -88,6 +89,7 @@ func (g *Gateway) PublishStream(stream turnlanev1.GatewayService_PublishStreamSe
 type answer struct {
 	batch *batch
 	start time.Time
+	span  *tracing.Span
 	err   error
 	last  bool // there is none: the stream ends
 }
@@ -109,25 +111,28 @@ func (g *Gateway) receive(ctx context.Context, recv func() (*turnlanev1.PublishS
 			return err
 		}
 		a := answer{start: g.cfg.Clock()}
-		a.batch, a.err = g.submit(ctx, req.GetTopic(), req.GetEvents(), a.start)
+		a.batch, a.span, a.err = g.submit(ctx, req.GetTopic(), req.GetEvents(), a.start)
 		select {
 		case answers <- a:
 		case <-ctx.Done():
+			a.span.End(ctx.Err())
 			return ctx.Err()
 		}
 	}
 }
 
-func (g *Gateway) submit(ctx context.Context, topic string, events []*cloudevents.CloudEvent, start time.Time) (*batch, error) {
+func (g *Gateway) submit(ctx context.Context, topic string, events []*cloudevents.CloudEvent, start time.Time) (*batch, *tracing.Span, error) {
 	decoded, err := fromProto(events)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	records, err := g.admit(topic, decoded, start)
+	_, span := g.startSpan(ctx, topic, decoded)
+	records, err := g.admit(ctx, topic, decoded, start)
 	if err != nil {
-		return nil, err
+		return nil, span, err
 	}
-	return g.appender.submit(ctx, topic, records)
+	b, err := g.appender.submit(ctx, topic, records)
+	return b, span, err
 }
 
 // answer sends the answers in order, as they come.
@@ -147,6 +152,7 @@ func (g *Gateway) answer(ctx context.Context, send func(*turnlanev1.PublishStrea
 		if a.err == nil {
 			positions, a.err = g.appender.wait(ctx, a.batch)
 		}
+		a.span.End(a.err)
 		if a.err != nil {
 			g.instruments.refuse(a.err)
 			resp.Error = streamError(a.err)

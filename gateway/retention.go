@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/turnlane/turnlane/internal/catalog"
+	"github.com/turnlane/turnlane/internal/command"
 	storev1 "github.com/turnlane/turnlane/proto/turnlane/store/v1"
 	"github.com/turnlane/turnlane/store"
 )
@@ -74,6 +75,8 @@ func (r *retention) limitsFor(topic string, set *storev1.TopicRecord) limits {
 	l := limits{r.defaults.MaxBytes, r.defaults.MaxAge}
 	if strings.HasPrefix(topic, "dlq.") {
 		l.maxAge = r.defaults.DeadLetterMaxAge
+	} else if _, kind, _, ok := command.ParseTopic(topic); ok && kind == command.Replies {
+		l.maxAge = r.defaults.ReplyMaxAge
 	}
 	if n := set.GetMaxBytes(); n > 0 {
 		l.maxBytes = n
@@ -270,7 +273,7 @@ func (r *retention) lookAtAll(ctx context.Context) error {
 		}
 	}
 	if now := r.clock(); !now.Before(r.nextAges) {
-		wait := min(r.agePeriod(r.defaults.MaxAge), r.agePeriod(r.defaults.DeadLetterMaxAge))
+		wait := min(r.agePeriod(r.defaults.MaxAge), r.agePeriod(r.defaults.DeadLetterMaxAge), r.agePeriod(r.defaults.ReplyMaxAge))
 		r.nextAges = now.Add(max(wait, 100*time.Since(start)))
 	}
 	return nil
@@ -294,7 +297,8 @@ func (r *retention) look(ctx context.Context, info store.TopicInfo) error {
 	if info.First.IsZero() {
 		return nil
 	}
-	now, due := r.clock(), false
+	var due bool
+	now := r.clock()
 	l := r.limits(info.Topic)
 	if s, ok := r.settings[info.Topic]; ok {
 		if due = !now.Before(s.nextAge); due {

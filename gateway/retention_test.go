@@ -117,7 +117,7 @@ func TestRetentionByAge(t *testing.T) {
 	k := newKeeper(t, Retention{MaxAge: 24 * time.Hour, DeadLetterMaxAge: 48 * time.Hour})
 	k.set("short", 0, time.Minute)
 	old := map[string]event.Position{}
-	for _, topic := range []string{"short", "default", "dlq.default"} {
+	for _, topic := range []string{"short", "default", "dlq.default", "wrk.a.reply.w", "wrk.a.command.w", "reply.w"} {
 		old[topic] = k.publish(topic, 5, 10)[4]
 	}
 	want := func(when string, entries map[string]uint64) {
@@ -137,6 +137,8 @@ func TestRetentionByAge(t *testing.T) {
 	want("before the minute", map[string]uint64{"short": 10})
 	k.now = k.now.Add(15 * time.Second)
 	want("after the minute", map[string]uint64{"short": 5, "default": 5})
+	k.now = k.now.Add(59 * time.Minute)
+	want("after an hour", map[string]uint64{"wrk.a.reply.w": 0, "wrk.a.command.w": 5, "reply.w": 5})
 	k.now = k.now.Add(25 * time.Hour)
 	want("after a day", map[string]uint64{"short": 0, "default": 0, "dlq.default": 5})
 	k.now = k.now.Add(25 * time.Hour)

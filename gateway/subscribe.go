@@ -44,8 +44,9 @@ func (g *Gateway) Subscribe(req *turnlanev1.SubscribeRequest, stream turnlanev1.
 		buffer: newBuffer(g.cfg.BufferEvents, g.cfg.BufferBytes),
 		clock:  g.cfg.Clock, count: &g.instruments.sent,
 		lastAt: func(ctx context.Context, t time.Time) (event.Position, error) { return g.lastAt(ctx, topic, t) },
-		bad: func(pos event.Position, err error) {
-			g.cfg.Logger.Error("an entry cannot be read; subscribers are told of a gap", "topic", topic, "position", pos, "error", err)
+		bad: func(entry event.Entry, err error) {
+			g.cfg.Logger.Error("an entry cannot be read; subscribers are told of a gap", "topic", topic, "position", entry.Pos, "error", err)
+			g.Undecodable(topic, entry, err)
 		},
 	}
 	s.feed, err = g.cfg.Hub.Open(ctx, topic, fanout.Options{
@@ -92,7 +93,7 @@ type subscription struct {
 	send   func(*turnlanev1.SubscribeResponse) error
 	clock  func() time.Time
 	lastAt func(context.Context, time.Time) (event.Position, error)
-	bad    func(event.Position, error)
+	bad    func(event.Entry, error)
 	count  *atomic.Int64
 
 	// Only used by run:
@@ -223,7 +224,7 @@ func (s *subscription) sendEntries(entries []event.Entry) error {
 		s.notBefore = time.Time{}
 		stored, err := storedEvent(entry)
 		if err != nil {
-			s.bad(entry.Pos, err)
+			s.bad(entry, err)
 			if err := s.sendBatch(batch); err != nil {
 				return err
 			}

@@ -83,8 +83,7 @@ func (b *Inbox) Offer(i int, entries []event.Entry) (taken int, rings bool) {
 	b.budget.add(added)
 	l.fresh = taken
 	if l.state == idle && taken > 0 {
-		b.enqueue(int32(i))
-		return taken, true
+		return taken, b.enqueue(int32(i))
 	}
 	return taken, false
 }
@@ -107,13 +106,20 @@ func (b *Inbox) room(l *lane) bool {
 // Next takes the next event, if a lane has one to serve. Drained tells that its lane had refused
 // events, or said that it had no room, and has room now.
 func (b *Inbox) Next() (item Item, drained, ok bool) {
-	i := b.head
-	if i == none {
-		return Item{}, false, false
-	}
-	l := &b.lanes[i]
-	if b.head = l.next; b.head == none {
-		b.tail = none
+	var i int32
+	var l *lane
+	for {
+		if i = b.head; i == none {
+			return Item{}, false, false
+		}
+		l = &b.lanes[i]
+		if b.head = l.next; b.head == none {
+			b.tail = none
+		}
+		if !l.paused {
+			break
+		}
+		l.state = idle
 	}
 	l.state = taken
 	item = Item{Lane: int(i), Entry: l.pop()}
@@ -157,11 +163,21 @@ func (b *Inbox) Resume(i int) (rings bool) {
 	if l.state != held {
 		return false
 	}
-	b.enqueue(int32(i))
-	return true
+	l.state = idle
+	return b.enqueue(int32(i))
 }
 
-// Ready reports whether Next would return an event.
+// Pause keeps a lane from being served until Unpause; what it has waits, and what is offered is taken.
+func (b *Inbox) Pause(i int) { b.lanes[i].paused = true }
+
+// Unpause ends Pause. Rings is as in Offer.
+func (b *Inbox) Unpause(i int) (rings bool) {
+	l := &b.lanes[i]
+	l.paused = false
+	return l.state == idle && l.len() > 0 && b.enqueue(int32(i))
+}
+
+// Ready reports whether a lane is queued: unless it was paused since, Next returns an event.
 func (b *Inbox) Ready() bool { return b.head != none }
 
 // Len and Bytes say how much waits in a lane. An event in hand is not in it.
@@ -205,13 +221,17 @@ func (b *Inbox) Clear() {
 	for i := range b.lanes {
 		l := &b.lanes[i]
 		b.budget.add(-l.bytes)
-		*l = lane{priority: l.priority}
+		*l = lane{priority: l.priority, paused: l.paused}
 	}
 	b.head, b.tail = none, none
 }
 
-func (b *Inbox) enqueue(i int32) {
+// enqueue has a lane that is not queued served in its turn. It reports whether the lane is not paused.
+func (b *Inbox) enqueue(i int32) bool {
 	l := &b.lanes[i]
+	if l.paused {
+		return false
+	}
 	l.state = queued
 	switch {
 	case b.head == none:
@@ -225,4 +245,5 @@ func (b *Inbox) enqueue(i int32) {
 		b.lanes[b.tail].next = i
 		b.tail = i
 	}
+	return true
 }

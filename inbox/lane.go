@@ -14,11 +14,13 @@ type lane struct {
 	next     int32
 	state    laneState
 	priority bool
+	paused   bool // not served
 	refused  bool // an Offer was cut short, or Room was false, since there was last room
 	promised bool // Room was true, and nothing was offered since
 }
 
-// laneState: an idle lane has nothing to serve.
+// laneState: an idle lane has nothing to serve, or is paused. One that is paused while it is queued
+// becomes idle when its time comes.
 //
 //	idle ──Offer──▶ queued ──Next──▶ taken ──Done──▶ idle, or queued
 //	                  ▲                │

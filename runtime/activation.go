@@ -13,6 +13,7 @@ import (
 	"github.com/turnlane/turnlane/inbox"
 	"github.com/turnlane/turnlane/internal/engine"
 	"github.com/turnlane/turnlane/internal/fanout"
+	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -21,13 +22,13 @@ type activation struct {
 	r      *Runtime
 	typ    *hosted
 	worker *actor.Worker // who it is, which never changes: config and tags may, see shown
-	// handler, commands and policy change between two turns only, by whoever settles the place.
+	// handler and commands change between two turns only, by whoever settles the place.
 	handler  actor.Handler
 	commands actor.Commands
-	policy   policy
-	failure  error       // why it must be reported as FAILED when it stops
-	edition  uint64      // of the record that it has taken over; used by whoever settles the place
-	owner    store.Owner // Worker, Session and Token; never changed
+	rules    atomic.Pointer[policy] // see policy; what is stored is not changed
+	failure  error                  // why it must be reported as FAILED when it stops
+	edition  uint64                 // of the record that it has taken over; used by whoever settles the place
+	owner    store.Owner            // Worker, Session and Token; never changed
 	start    store.Start
 	slots    grouping.Set
 	cell     engine.Cell
@@ -57,14 +58,24 @@ type activation struct {
 	drained  chan struct{} // closed when the outbox has nothing of this activation; nil if nobody waits
 	dirty    []int32       // lanes
 	warm     bool          // its lanes or floors may hold memory that they do not need
+	marking  bool          // an event waits for its start mark to be stored; nothing else is started
+	ready    *turn         // its mark is stored: it is the next one
+	pausing  bool          // its events are held back, and the catalog does not know yet
+	permit   permit        // guarded by the type's limiter
 }
 
 // policy is how a worker's turns are run.
 type policy struct {
 	timeout, grace      time.Duration
 	maxAttempts         uint32
+	maxCrashes          uint32
+	exhausted           turnlanev1.OnExhausted
+	deadTopic           string // "" for that of the event's topic
 	backoff, maxBackoff time.Duration
 }
+
+// policy returns how the worker's turns are run now.
+func (a *activation) policy() *policy { return a.rules.Load() }
 
 // lane is one topic of an activation: the sink of its feed.
 type lane struct {
@@ -77,18 +88,20 @@ type lane struct {
 	floor cursors.Floor
 	// replayTo is the topic's end when the activation took over: events up to it may be repeats.
 	replayTo event.Position
-	failed   known
-	retry    *time.Timer
-	dirty    bool
-	stored   event.Position // the cursor that the store has
-	log      string         // the incarnation that floor and stored are of
-	gaps     uint32
-}
-
-// known is what is known of the event of a lane that failed last.
-type known struct {
-	pos      event.Position
-	attempts uint32
+	// markTo is as far as events may have been in the hands of an activation that did not end in order:
+	// the handler gets them under a mark, so that one that ends the process is found.
+	markTo  event.Position
+	known   []attempt        // of events after the cursor, in order
+	gone    []event.Position // of records to be removed
+	next    next
+	old     attempt // of an event of a former log: it is in no store
+	cuts    uint32  // changes of the log
+	retry   *time.Timer
+	retryAt time.Time // of the event that is held
+	dirty   bool
+	stored  event.Position // the cursor that the store has
+	log     string         // the incarnation that floor and stored are of
+	gaps    uint32
 }
 
 // Offer implements feed.Sink.
@@ -122,45 +135,101 @@ func (a *activation) Name() string {
 
 // Next implements engine.Body.
 func (a *activation) Next() engine.Turn {
+	for {
+		t, again := a.next()
+		if t != nil {
+			return t
+		}
+		if !again {
+			return nil
+		}
+	}
+}
+
+// next returns the turn to take, if there is one. Again says that an event was given up instead.
+func (a *activation) next() (t *turn, again bool) {
 	a.mu.Lock()
-	if a.frozen || a.pause.wanted.Load() || a.overOutboxLocked() {
+	if a.pause.wanted.Load() && !a.frozen {
 		a.mu.Unlock()
-		return nil
+		a.typ.limit.give(a)
+		return nil, false
+	}
+	if t := a.ready; t != nil && !a.frozen {
+		a.ready = nil
+		a.inTurn.Store(true)
+		a.mu.Unlock()
+		return t, false
+	}
+	if a.marking && !a.frozen {
+		a.mu.Unlock()
+		return nil, false
+	}
+	if a.frozen || a.overOutboxLocked() || !a.box.Ready() {
+		a.mu.Unlock()
+		a.typ.limit.give(a)
+		return nil, false
+	}
+	if !a.typ.limit.take(a) {
+		a.mu.Unlock()
+		return nil, false
 	}
 	item, drained, ok := a.box.Next()
 	if !ok {
 		a.mu.Unlock()
-		return nil
+		a.typ.limit.give(a)
+		return nil, false
 	}
 	l := &a.lanes[item.Lane]
-	t := &turn{a: a, item: item}
-	attempt := 1
-	if l.failed.attempts > 0 && l.failed.pos == item.Entry.Pos {
-		attempt += int(l.failed.attempts)
-	}
-	replayed := false
+	t = &turn{a: a, item: item, cuts: l.cuts}
+	k := &l.old
 	if !item.Former {
 		t.ticket = l.floor.Begin(item.Entry.Pos)
-		replayed = !l.replayTo.Less(item.Entry.Pos)
+		k = l.knownLocked(item.Entry.Pos)
+	} else if k.Position != item.Entry.Pos {
+		k = nil
 	}
-	feed, shown := l.feed, a.shown
-	a.inTurn.Store(true)
-	a.mu.Unlock()
-	if drained && feed != nil {
-		feed.Drained()
+	attempt := 1
+	if k != nil {
+		attempt += int(k.Attempts) + int(k.Crashes)
+		t.last = k.Attempt
 	}
 	t.Turn.Init(actor.TurnInput{
-		Worker:   shown,
+		Worker:   a.shown,
 		Topic:    l.topic,
 		Entry:    item.Entry,
 		Attempt:  attempt,
-		Replayed: replayed,
+		Replayed: !item.Former && !l.replayTo.Less(item.Entry.Pos),
 		Check:    a.r.check,
 		State:    &a.values,
 		Run:      l.run(),
 		Host:     t,
 	})
-	return t
+	verdict := a.policy().verdict(k)
+	mark := verdict == "" && !item.Former && !l.markTo.Less(item.Entry.Pos)
+	if mark {
+		k := l.noteLocked(item.Entry.Pos)
+		k.Started, k.dirty = true, true
+		l.next = next{what: begin_, t: t}
+		a.marking = true
+		l.markDirtyLocked()
+	}
+	feed := l.feed
+	a.inTurn.Store(verdict == "" && !mark)
+	a.mu.Unlock()
+	if drained && feed != nil {
+		feed.Drained()
+	}
+	switch {
+	case verdict != "":
+		t.last.GivenUp = verdict
+		a.giveUp(t, time.Now())
+		a.typ.limit.give(a)
+		return nil, true
+	case mark:
+		a.r.flush.urgent(a)
+		return nil, false
+	}
+	return t, false
 }
 
 // overOutboxLocked reports whether a turn must wait until outputs are stored.
@@ -177,6 +246,7 @@ func (l *lane) resume() {
 	a := l.a
 	a.mu.Lock()
 	rings := !a.frozen && a.box.Resume(l.index)
+	l.retryAt = time.Time{}
 	a.mu.Unlock()
 	if rings {
 		a.cell.Ring()
@@ -238,8 +308,12 @@ func (a *activation) freeze() {
 	a.stopTimersLocked()
 	a.mu.Unlock()
 	a.cell.Abandon()
+	if a.typ != nil {
+		a.typ.limit.leave(a)
+	}
 	a.closeFeeds()
 	a.mu.Lock()
+	a.ready = nil
 	a.box.Clear()
 	a.tellDrainedLocked()
 	a.mu.Unlock()

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,7 @@ import (
 )
 
 // command runs the handler's function for a command, which is the turn's event.
-func (t *turn) command(e *event.Event) error {
+func (t *turn) command(ctx context.Context, e *event.Event) error {
 	c, err := command.Parse(e, t.a.worker.Type, t.a.worker.ID)
 	if err != nil {
 		return &actor.CommandError{Reason: command.ReasonInvalid, Err: err}
@@ -24,7 +25,7 @@ func (t *turn) command(e *event.Event) error {
 	if f == nil {
 		return &actor.CommandError{Reason: command.ReasonUnknown, Err: unknownCommand(t.a.worker.Type, c.Name, t.a.commands)}
 	}
-	reply, err := f(&t.Context, &t.Turn)
+	reply, err := f(ctx, &t.Turn)
 	if err == nil {
 		t.reply = &reply
 	}

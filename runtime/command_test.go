@@ -146,6 +146,13 @@ func TestEachCommandHasOneAnswer(t *testing.T) {
 	if n := len(g.read("out")); n != 4 {
 		t.Errorf("%d outputs, want those of the four that succeeded", n)
 	}
+	dead := map[string]bool{}
+	for _, e := range g.read(command.DeadLetterTopic("bank")) {
+		dead[e.ID] = true
+	}
+	if len(dead) != 2 || !dead["panic"] || !dead["hang"] {
+		t.Errorf("dead letters are %v, want those of the commands that were out of attempts", dead)
+	}
 	if sum := string(g.load("w").State["sum"]); sum != "43" {
 		t.Errorf("the sum is %s", sum)
 	}
@@ -322,8 +329,8 @@ func TestAnUpdateIsTakenOverBetweenTwoTurns(t *testing.T) {
 	edit(3, "bad", "red")
 	time.Sleep(20 * time.Millisecond)
 	step <- struct{}{}
-	g.eventually("FAILED", func() bool { return g.owner("w").State == stateFailed })
-	if o := g.owner("w"); !strings.Contains(o.Reason, "v is bad") || o.Session != "" {
+	g.eventually("FAILED, and owned by nobody", func() bool { o := g.owner("w"); return o.State == stateFailed && o.Session == "" })
+	if o := g.owner("w"); !strings.Contains(o.Reason, "v is bad") {
 		t.Errorf("the owner is %+v", o)
 	}
 	// Tags came into force between two turns, perhaps one late: a turn that was given out has the former ones.

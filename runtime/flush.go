@@ -20,9 +20,12 @@ type flusher struct {
 	flushes atomic.Int64
 	failing bool // only used by the run loop
 
+	wake chan struct{} // of size 1: something is urgent
+
 	mu    sync.Mutex
 	dirty cursors.Dirty[*activation]
-	idle  chan struct{} // closed when no round is under way
+	rush  cursors.Dirty[*activation] // those of which something waits for what is stored
+	idle  chan struct{}              // closed when no round is under way
 }
 
 // Bounds of one commit call.
@@ -38,7 +41,7 @@ const (
 func newFlusher(r *Runtime) *flusher {
 	idle := make(chan struct{})
 	close(idle)
-	return &flusher{r: r, idle: idle}
+	return &flusher{r: r, idle: idle, wake: make(chan struct{}, 1)}
 }
 
 // add has the activation's dirty lanes stored with the next flush.
@@ -49,7 +52,18 @@ func (f *flusher) add(a *activation, now time.Time) {
 	f.pending.CompareAndSwap(0, now.UnixNano())
 }
 
-// run flushes until ctx ends.
+// urgent has the activation's dirty lanes stored at once.
+func (f *flusher) urgent(a *activation) {
+	f.mu.Lock()
+	f.rush.Mark(a)
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run flushes until ctx ends. What is urgent and could not be stored is tried again with the next tick.
 func (f *flusher) run(ctx context.Context) {
 	tick := time.NewTicker(f.r.cfg.CursorFlushInterval)
 	defer tick.Stop()
@@ -63,24 +77,35 @@ func (f *flusher) run(ctx context.Context) {
 				f.sweep()
 				swept = now
 			}
+			f.pass(ctx, &f.rush)
 			f.flush(ctx)
+		case <-f.wake:
+			f.pass(ctx, &f.rush)
 		}
 	}
 }
 
-// flush is one round.
+// flush is one round for all that is dirty.
 func (f *flusher) flush(ctx context.Context) {
+	oldest := f.pending.Swap(0)
+	if again := f.pass(ctx, &f.dirty); again {
+		f.pending.Store(oldest)
+	}
+	f.flushes.Add(1)
+}
+
+// pass stores what a set of activations has, and reports whether some of it must be stored again.
+func (f *flusher) pass(ctx context.Context, set *cursors.Dirty[*activation]) bool {
 	f.mu.Lock()
-	took := f.dirty.Take()
+	took := set.Take()
 	if len(took) > 0 {
 		f.idle = make(chan struct{})
 	}
 	idle := f.idle
 	f.mu.Unlock()
 	if len(took) == 0 {
-		return
+		return false
 	}
-	oldest := f.pending.Swap(0)
 	again := map[*activation]bool{}
 	var commits []store.Commit
 	var of []*activation
@@ -92,16 +117,15 @@ func (f *flusher) flush(ctx context.Context) {
 		commits, of, n, size = nil, nil, 0, 0
 	}
 	for _, a := range took {
-		found, state, ok := a.takeDirty()
-		if !ok {
+		c := store.Commit{Owner: store.Owner{Worker: a.owner.Worker, Session: a.owner.Session, Token: a.owner.Token}, Start: a.start}
+		if !a.takeDirty(&c) {
 			continue
 		}
-		commits = append(commits, store.Commit{Owner: store.Owner{Worker: a.owner.Worker, Session: a.owner.Session, Token: a.owner.Token},
-			Start: a.start, Cursors: found, State: state})
+		commits = append(commits, c)
 		of = append(of, a)
-		n += len(found)
-		for i := range state {
-			size += len(state[i].Key) + len(state[i].Value)
+		n += len(c.Cursors) + len(c.Attempts)
+		for i := range c.State {
+			size += len(c.State[i].Key) + len(c.State[i].Value)
 		}
 		if len(commits) >= maxCommits || n >= maxCommitCursors || size >= maxCommitState {
 			write()
@@ -109,13 +133,10 @@ func (f *flusher) flush(ctx context.Context) {
 	}
 	write()
 	f.mu.Lock()
-	f.dirty.Put(took, func(a *activation) bool { return again[a] })
+	set.Put(took, func(a *activation) bool { return again[a] })
 	close(idle)
 	f.mu.Unlock()
-	if len(again) > 0 {
-		f.pending.Store(oldest)
-	}
-	f.flushes.Add(1)
+	return len(again) > 0
 }
 
 // write is one commit call. Activations whose cursors must be written again are put into again.
@@ -135,11 +156,11 @@ func (f *flusher) write(ctx context.Context, of []*activation, commits []store.C
 		}
 		switch {
 		case one == nil:
-			a.stateStored()
+			a.told()
 		case refusal(one):
 			a.refused(one)
 		default:
-			if a.dirtyAgain(commits[i].Cursors, commits[i].State) {
+			if a.dirtyAgain(&commits[i]) {
 				again[a] = true
 			}
 		}
@@ -164,14 +185,15 @@ func (f *flusher) wait(ctx context.Context) error {
 	}
 }
 
-// takeDirty returns the cursors that moved since they were stored last and the changes of the state that
-// they cover, and takes both for stored. It returns false if there is neither.
-func (a *activation) takeDirty() ([]store.Cursor, []store.StateChange, bool) {
+// takeDirty puts what changed since it was stored last into a commit, and takes it for stored: the cursors
+// that moved, what is known of attempts, and the changes of the state that the cursors cover. It reports
+// whether there is anything.
+func (a *activation) takeDirty(c *store.Commit) bool {
 	a.mu.Lock()
 	if a.closing || a.frozen {
 		a.dirty = a.dirty[:0]
 		a.mu.Unlock()
-		return nil, nil, false
+		return false
 	}
 	lanes := slices.Clone(a.dirty)
 	a.mu.Unlock()
@@ -181,31 +203,61 @@ func (a *activation) takeDirty() ([]store.Cursor, []store.StateChange, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closing || a.frozen {
-		return nil, nil, false
+		return false
 	}
 	// One moment for all lanes and the state: a turn that ends now is either in both, or in neither.
 	lanes = a.dirty // with those that became dirty meanwhile
 	a.dirty = nil
 	slices.Sort(lanes)
-	found := make([]store.Cursor, 0, len(lanes))
+	c.Cursors = make([]store.Cursor, 0, len(lanes))
 	for _, i := range lanes {
 		l := &a.lanes[i]
 		l.dirty = false
-		if c := l.cursorLocked(event.Position{}); c.Position != l.stored {
-			l.stored = c.Position
-			found = append(found, c)
+		at := l.stored
+		if at == unstored {
+			at = event.Position{}
+		}
+		if now := l.cursorLocked(event.Position{}); now.Position != l.stored {
+			l.stored, at = now.Position, now.Position
+			c.Cursors = append(c.Cursors, now)
+		}
+		c.Attempts = l.changesLocked(at, c.Attempts)
+		if l.next.what != nothing {
+			l.next.sent = true
 		}
 	}
-	state := a.state.take()
-	return found, state, len(found) > 0 || len(state) > 0
+	c.State = a.state.take()
+	return len(c.Cursors)+len(c.Attempts)+len(c.State) > 0
 }
 
 // unstored is a cursor that differs from any other.
 var unstored = event.MaxPosition
 
-// dirtyAgain takes back that cursors and changes of the state are stored. It reports whether they are to be
-// written again.
-func (a *activation) dirtyAgain(cursors []store.Cursor, state []store.StateChange) bool {
+// told lets those lanes go on that waited for what is stored now, and turns that waited for room. The flusher
+// has one commit of an activation under way at a time.
+func (a *activation) told() {
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		a.mu.Lock()
+		do := l.next
+		if do.sent {
+			l.next = next{}
+		}
+		a.mu.Unlock()
+		if do.sent {
+			a.goOn(l, do)
+		}
+	}
+	a.mu.Lock()
+	rings := a.roomLocked()
+	a.mu.Unlock()
+	if rings {
+		a.cell.Ring()
+	}
+}
+
+// dirtyAgain takes back that a commit is stored. It reports whether it is to be written again.
+func (a *activation) dirtyAgain(c *store.Commit) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.frozen {
@@ -213,24 +265,21 @@ func (a *activation) dirtyAgain(cursors []store.Cursor, state []store.StateChang
 	}
 	k := 0
 	for i := range a.lanes {
-		if l := &a.lanes[i]; k < len(cursors) && l.topic == cursors[k].Topic {
+		l := &a.lanes[i]
+		if k < len(c.Cursors) && l.topic == c.Cursors[k].Topic {
 			k++
 			l.stored = unstored
 			l.markDirtyLocked()
 		}
+		if len(c.Attempts) > 0 {
+			l.tellAgainLocked(c.Attempts)
+			if len(l.known)+len(l.gone) > 0 || l.next.what != nothing {
+				l.markDirtyLocked()
+			}
+		}
 	}
-	a.state.putBack(state)
+	a.state.putBack(c.State)
 	return !a.closing
-}
-
-// stateStored takes note that a commit was written.
-func (a *activation) stateStored() {
-	a.mu.Lock()
-	rings := a.roomLocked()
-	a.mu.Unlock()
-	if rings {
-		a.cell.Ring()
-	}
 }
 
 // sweep looks at all activations.

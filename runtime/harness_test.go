@@ -217,6 +217,10 @@ type worker struct {
 	index    uint32
 	replay   turnlanev1.ReplayMode
 	attempts uint32
+	crashes  uint32
+	then     turnlanev1.OnExhausted
+	dead     string // topic of its dead letters
+	paused   bool
 	timeout  time.Duration
 	grace    time.Duration
 	backoff  time.Duration
@@ -242,7 +246,9 @@ func (g *rig) changes(w worker, session string) []store.Change {
 		Id: w.id, Type: w.typ, Topics: w.topics, Group: w.group, GroupSize: w.size, GroupIndex: w.index, Config: w.config,
 		Policy: &turnlanev1.Policy{
 			HandlerTimeout: durationpb.New(w.timeout), HandlerGrace: durationpb.New(w.grace), MaxAttempts: w.attempts,
-			Backoff: durationpb.New(w.backoff), MaxBackoff: durationpb.New(20 * w.backoff)},
+			Backoff: durationpb.New(w.backoff), MaxBackoff: durationpb.New(20 * w.backoff),
+			MaxCrashes: w.crashes, OnExhausted: w.then, DeadLetterTopic: &w.dead},
+		Paused:  w.paused,
 		Replay:  &turnlanev1.Replay{Mode: w.replay},
 		Desired: turnlanev1.DesiredState_DESIRED_STATE_RUNNING,
 		Run:     w.run, Generation: w.gen,
@@ -251,7 +257,7 @@ func (g *rig) changes(w worker, session string) []store.Change {
 		rec.Starts = append(rec.Starts, &storev1.TopicStart{Topic: topic})
 	}
 	return []store.Change{g.putChange(catalog.WorkerKey(w.id), rec),
-		g.putChange(catalog.PlaceKey(session, w.id), &storev1.Placement{WorkerId: w.id, Run: w.run, Generation: w.gen})}
+		g.putChange(catalog.PlaceKey(session, w.id), &storev1.Placement{WorkerId: w.id, Run: w.run, Generation: w.gen, Paused: w.paused})}
 }
 
 func (w *worker) defaults() {

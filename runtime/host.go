@@ -11,11 +11,11 @@ import (
 
 // Extend implements actor.Host.
 func (t *turn) Extend(d time.Duration) error {
-	most := actor.MaxTurn(t.a.policy.timeout)
+	most := actor.MaxTurn(t.a.policy().timeout)
 	err := t.a.cell.Extend(t, d, most)
 	switch {
 	case errors.Is(err, engine.ErrExtended):
-		return fmt.Errorf("%w: %s at most with a handler timeout of %s; split the work over several events", err, most, t.a.policy.timeout)
+		return fmt.Errorf("%w: %s at most with a handler timeout of %s; split the work over several events", err, most, t.a.policy().timeout)
 	case errors.Is(err, engine.ErrCancelled):
 		return actor.ErrTurnClosed
 	}

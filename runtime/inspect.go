@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/turnlane/turnlane/internal/fanout"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
@@ -12,6 +14,10 @@ func (r *Runtime) Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool) {
 	if a == nil {
 		return nil, false
 	}
+	var present *turn
+	if t, ok := a.cell.Turning(); ok {
+		present = t.(*turn)
+	}
 	facts := make([]*turnlanev1.WorkerTopic, len(a.worker.Topics))
 	for i := range facts {
 		l := &a.lanes[i]
@@ -19,6 +25,7 @@ func (r *Runtime) Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool) {
 		f := &turnlanev1.WorkerTopic{Topic: c.Topic, Cursor: c.Position.String(), LaneEvents: uint32(events), LaneBytes: uint64(bytes)}
 		a.mu.Lock()
 		feed, gaps := l.feed, l.gaps
+		f.InTurn, f.Attempt, f.RetryAt = l.inHandLocked(present)
 		a.mu.Unlock()
 		f.Gaps = uint64(gaps)
 		if feed != nil {
@@ -38,6 +45,22 @@ func (r *Runtime) activationOf(worker string) *activation {
 		return p.current
 	}
 	return nil
+}
+
+// inHandLocked tells of the event that the handler has, or that waits for its next attempt: which one
+// that is, and when.
+func (l *lane) inHandLocked(present *turn) (pos string, attempt uint32, at *timestamppb.Timestamp) {
+	if present != nil && present.item.Lane == l.index {
+		return present.item.Entry.Pos.String(), uint32(present.Turn.Attempt()), nil
+	}
+	if l.retryAt.IsZero() {
+		return "", 0, nil
+	}
+	p, ok := l.a.box.Oldest(l.index)
+	if k := l.knownLocked(p); ok && k != nil {
+		return p.String(), k.Attempts + k.Crashes + 1, timestamppb.New(l.retryAt)
+	}
+	return "", 0, nil
 }
 
 var feedStates = map[fanout.State]turnlanev1.FeedState{

@@ -55,20 +55,22 @@ func (g *ledger) full(turns, bytes int) bool {
 
 // enter writes a turn that succeeded into the ledger, and lets the turns that follow see its changes.
 func (a *activation) enter(t *turn, changes []actor.StateChange) {
-	if a.state == nil && len(changes) == 0 {
-		return
+	if len(changes) > 0 { // no turn is open but this one, which is closed
+		a.values.Apply(changes)
 	}
-	a.values.Apply(changes)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state == nil {
+		if len(changes) == 0 {
+			return
+		}
+		a.state = &ledger{}
+	}
 	d := &done{lane: t.item.Lane, ticket: t.ticket, changes: changes}
 	for i := range changes {
 		d.bytes += len(changes[i].Key) + len(changes[i].Value)
 	}
 	t.done = d
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.state == nil {
-		a.state = &ledger{}
-	}
 	a.state.lines = append(a.state.lines, d)
 	a.state.bytes += d.bytes
 }

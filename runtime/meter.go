@@ -37,6 +37,7 @@ type typeMeter struct {
 const (
 	turnsExhausted = "turnlane.turns.exhausted" // counter of events given up
 	turnsActive    = "turnlane.turns.active"    // gauge of handlers that run
+	turnsWaiting   = "turnlane.turns.waiting"   // gauge of workers that wait since their type has all its turns
 	turnsLeaked    = "turnlane.turns.leaked"    // gauge of handlers that were given up and still run
 	outboxBytes    = "turnlane.outbox.bytes"    // gauge of outputs that wait for the store
 	typeAttr       = "type"                     // of a worker
@@ -93,6 +94,7 @@ func (m *meters) register(r *Runtime) (func(), error) {
 	workers := gauge(metrics.Workers, "Activations hosted.")
 	active := gauge(turnsActive, "Handlers that run.")
 	leaked := gauge(turnsLeaked, "Handlers that were given up and still run.")
+	waiting := gauge(turnsWaiting, "Workers that wait because their type has as many turns as it may, by worker type.")
 	lanes := gauge(metrics.LaneDepth, "Events that wait in lanes.")
 	bytes := gauge(metrics.LaneBytes, "Bytes that wait in lanes.", metric.WithUnit("By"))
 	outbox := gauge(outboxBytes, "Bytes of outputs that wait for the store.", metric.WithUnit("By"))
@@ -113,6 +115,12 @@ func (m *meters) register(r *Runtime) (func(), error) {
 			o.ObserveInt64(stuck, t.stuck.Load(), only)
 			o.ObserveInt64(exhausted, t.exhausted.Load(), only)
 		}
+		for name, h := range r.types {
+			if h.limit != nil {
+				_, n := h.limit.counts()
+				o.ObserveInt64(waiting, int64(n), metric.WithAttributes(attribute.String(typeAttr, name)))
+			}
+		}
 		s := r.Stats()
 		o.ObserveInt64(skipped, m.skipped.Load())
 		o.ObserveInt64(flushes, r.flush.flushes.Load())
@@ -128,7 +136,7 @@ func (m *meters) register(r *Runtime) (func(), error) {
 		}
 		o.ObserveFloat64(age, seconds)
 		return nil
-	}, turns, stuck, exhausted, skipped, flushes, workers, active, leaked, lanes, bytes, outbox, age)
+	}, turns, stuck, exhausted, skipped, flushes, workers, active, waiting, leaked, lanes, bytes, outbox, age)
 	if err != nil {
 		return nil, err
 	}

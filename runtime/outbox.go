@@ -22,7 +22,6 @@ type outbox struct {
 
 	mu     sync.Mutex
 	queues map[string]*outQueue
-	queued int // batches in all queues, and under way
 }
 
 type outQueue struct {
@@ -35,9 +34,10 @@ type outgoing struct {
 	settles *settles
 	batch   store.Batch
 	bytes   int
+	dead    bool // it is the dead letter of the turn's event
 }
 
-// settles counts down the output topics of one turn.
+// settles counts down the output topics of one turn, or the one of a dead letter.
 type settles struct {
 	t     *turn
 	left  int // guarded by the activation's lock
@@ -54,10 +54,18 @@ func newOutbox(r *Runtime) *outbox { return &outbox{r: r, queues: map[string]*ou
 
 // add takes the outputs of a turn. It does not block.
 func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
+	topics, out := o.batches(t, outputs, now)
+	o.enqueue(t, topics, out)
+}
+
+// batches encodes outputs of a turn, a batch for each topic.
+func (o *outbox) batches(t *turn, outputs []actor.Output, now time.Time) (topics []string, out []outgoing) {
+	if len(outputs) == 0 {
+		return nil, nil
+	}
 	a := t.a
-	s := &settles{t: t}
-	out := make([]outgoing, 0, 1)
-	topics := make([]string, 0, 1)
+	out = make([]outgoing, 0, 1)
+	topics = make([]string, 0, 1)
 	for i := range outputs {
 		k := 0
 		for k < len(topics) && topics[k] != outputs[i].Topic {
@@ -65,7 +73,7 @@ func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
 		}
 		if k == len(topics) {
 			topics = append(topics, outputs[i].Topic)
-			out = append(out, outgoing{settles: s, batch: store.Batch{
+			out = append(out, outgoing{batch: store.Batch{
 				Records: make([]event.Record, 0, len(outputs)-i),
 				Turn: &store.TurnMark{Worker: a.worker.ID, Token: a.owner.Token, Run: t.lane().markRun(),
 					Topic: t.lane().topic, Position: t.item.Entry.Pos},
@@ -74,10 +82,18 @@ func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
 		record := admission.Encode(outputs[i].Event, now)
 		out[k].batch.Records = append(out[k].batch.Records, record)
 		out[k].bytes += len(record)
-		s.bytes += len(record)
 	}
-	s.left = len(out)
+	return topics, out
+}
 
+// enqueue takes what is to be stored before a turn's event is settled: a batch for each topic.
+func (o *outbox) enqueue(t *turn, topics []string, out []outgoing) {
+	a := t.a
+	s := &settles{t: t, left: len(out)}
+	for k := range out {
+		out[k].settles = s
+		s.bytes += out[k].bytes
+	}
 	a.mu.Lock()
 	if a.frozen {
 		a.mu.Unlock()
@@ -154,7 +170,7 @@ func (o *outbox) append(topic string, out []outgoing) {
 		if err == nil {
 			for i := range out {
 				o.bytes.Add(-int64(out[i].bytes))
-				out[i].settles.stored(fates[i].Err)
+				out[i].settles.stored(fates[i], out[i].dead)
 			}
 			return
 		}
@@ -187,11 +203,18 @@ func (a *activation) isFrozen() bool {
 }
 
 // stored takes note that the outputs of a turn to one topic are stored, or refused.
-func (s *settles) stored(err error) {
+func (s *settles) stored(fate store.Appended, dead bool) {
 	t, a := s.t, s.t.a
-	if err != nil {
-		a.refused(err)
+	if fate.Err != nil {
+		a.refused(fate.Err)
 		return
+	}
+	if dead {
+		var pos event.Position
+		if len(fate.Positions) == 1 {
+			pos = fate.Positions[0]
+		}
+		a.exhausted(t, "dead_letter", t.deadTopic, pos)
 	}
 	a.mu.Lock()
 	s.left--

@@ -19,6 +19,8 @@ type place struct {
 	session string       // that the placement was written for
 	want    *store.Start // nil: nothing
 	edition uint64       // of the record, wanted
+	paused  bool         // as the placement said last
+	pauses  int          // changes of it
 	current *activation
 
 	busy    bool // queued, or being settled
@@ -26,15 +28,8 @@ type place struct {
 	failed  *store.Start
 	fails   int                // starts that did not succeed, in a row
 	retryAt time.Time          // no start before it
-	carry   []failure          // of an activation that is to be replaced
 	timer   *time.Timer        // for retryAt
 	abort   context.CancelFunc // ends the start under way; nil if there is none
-}
-
-// failure is what is known of an event that failed, kept from one activation to the one in its place.
-type failure struct {
-	topic string
-	known
 }
 
 // follow keeps to the session until ctx ends.
@@ -181,7 +176,26 @@ func (r *Runtime) take(id string, item store.Item) string {
 		return worker
 	}
 	r.want(id, worker, &store.Start{Run: p.GetRun(), Generation: p.GetGeneration()}, p.GetEdition())
+	r.pause(worker, p.GetPaused())
 	return worker
+}
+
+// pause takes over whether the worker's events are held back. Only a change counts: an activation that
+// starts knows from the worker's record.
+func (r *Runtime) pause(worker string, paused bool) {
+	r.mu.Lock()
+	p := r.places[worker]
+	if p == nil || p.paused == paused {
+		r.mu.Unlock()
+		return
+	}
+	p.paused = paused
+	p.pauses++
+	a := p.current
+	r.mu.Unlock()
+	if a != nil {
+		a.setPaused(paused)
+	}
 }
 
 // want sets what is wanted of a worker.
@@ -271,9 +285,9 @@ func (r *Runtime) settle(p *place) {
 		switch {
 		case current != nil && (want == nil || *want != current.start || current.ended.Load()):
 			r.mu.Unlock()
-			carry := r.stop(current, want)
+			r.stop(current, want)
 			r.mu.Lock()
-			p.current, p.carry = nil, carry
+			p.current = nil
 			r.hosted.Add(-1)
 			if current.failure != nil && want != nil && *want == current.start {
 				p.failed = want
@@ -293,20 +307,23 @@ func (r *Runtime) settle(p *place) {
 			if r.waitLocked(p) {
 				return
 			}
-			session, carry, edition := p.session, p.carry, p.edition
-			p.carry = nil
+			session, pauses, edition := p.session, p.pauses, p.edition
 			ctx, abort := context.WithCancel(r.starting)
 			p.abort = abort
 			r.mu.Unlock()
-			a, err := r.start(ctx, session, p, *want, carry)
+			a, err := r.start(ctx, session, p, *want)
 			abort()
 			r.mu.Lock()
 			p.abort = nil
 			if a != nil {
 				a.edition = edition
 			}
-			r.startedLocked(p, *want, a, err, carry)
+			r.startedLocked(p, *want, a, err)
+			changed, paused := p.pauses != pauses, p.paused
 			r.mu.Unlock()
+			if a != nil && changed { // while it started
+				a.setPaused(paused)
+			}
 			continue
 		}
 		if p.again {
@@ -369,7 +386,7 @@ func (r *Runtime) updateLocked(p *place, a *activation) bool {
 }
 
 // startedLocked takes note of how a start ended.
-func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error, carry []failure) {
+func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error) {
 	switch {
 	case err == nil:
 		p.current, p.retryAt = a, time.Time{}
@@ -379,7 +396,6 @@ func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err e
 	case errors.Is(err, errNotWanted):
 		p.failed = &want // until the placement changes, which it is about to
 	default:
-		p.carry = carry
 		p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
 		p.fails++
 		if p.fails == 1 || p.fails%10 == 0 {
@@ -454,10 +470,10 @@ func (r *Runtime) freeze(why string) {
 	}
 }
 
-// backoff is the n-th pause: doubled each time up to max, and jittered down to half.
-func backoff(n int, first, max time.Duration) time.Duration {
-	d := max
-	if n < 20 && first<<n < max {
+// backoff is the n-th pause: doubled each time up to longest, and jittered down to half.
+func backoff(n int, first, longest time.Duration) time.Duration {
+	d := longest
+	if n < 20 && first<<n < longest {
 		d = first << n
 	}
 	return d/2 + rand.N(d/2+1)

@@ -1,10 +1,8 @@
 package runtime
 
 import (
-	"errors"
 	"time"
 
-	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/feed"
 	"github.com/turnlane/turnlane/internal/lifecycle"
@@ -27,24 +25,25 @@ func (a *activation) data(l *lane) lifecycle.Data {
 	return d
 }
 
-// exhausted reports an event that is given up.
-func (a *activation) exhausted(t *turn, outcome actor.Outcome, err error) {
-	text := clean(err.Error())
+// exhausted reports an event that is given up, what becomes of it, and where its dead letter is: the
+// position is zero if it was there already.
+func (a *activation) exhausted(t *turn, fate, deadTopic string, deadPos event.Position) {
 	l := &a.lanes[t.item.Lane]
 	d := a.data(l)
-	d.Position, d.Attempts, d.Error = t.item.Entry.Pos.String(), t.Turn.Attempt(), text
-	d.Reason = outcome.String()
+	d.Position, d.Attempts, d.Crashes = t.item.Entry.Pos.String(), int(t.last.Attempts), int(t.last.Crashes)
+	d.Reason, d.Error, d.Kind, d.DeadLetterTopic = t.last.GivenUp, t.last.Error, fate, deadTopic
+	if !deadPos.IsZero() {
+		d.DeadLetterPosition = deadPos.String()
+	}
 	source := ""
-	if bad, ok := errors.AsType[*undecodable](err); ok {
-		d.Reason = "undecodable"
-		d.Error = clean(bad.Error())
-	} else if e := t.Turn.Event(); e != nil {
+	if e := t.Turn.Event(); e != nil {
 		d.EventID, source = e.ID, e.Source
 	}
 	a.typ.meter.exhausted.Add(1)
 	a.r.log.Error("event given up", "worker", a.worker.ID, "type", a.worker.Type, "group", a.worker.Group,
 		"group_index", a.worker.GroupIndex, "topic", d.Topic, "position", d.Position, "event_id", clean(d.EventID),
-		"source", clean(source), "attempts", d.Attempts, "reason", d.Reason, "error", text)
+		"source", clean(source), "attempts", d.Attempts, "crashes", d.Crashes, "reason", d.Reason, "error", d.Error,
+		"fate", fate, "dead_letter_topic", deadTopic, "dead_letter_position", d.DeadLetterPosition)
 	a.r.reports.Add(lifecycle.TypeExhausted, d)
 }
 
@@ -72,14 +71,14 @@ func (l *lane) onGap(g feed.Gap) {
 	a := l.a
 	a.mu.Lock()
 	l.gaps++
-	tell := false
 	if g.Kind == feed.Incarnation || g.Kind == feed.Regressed {
 		// What waits, and what is in hand, is of a log that is no more: its positions say nothing.
 		a.box.Cut(l.index)
 		l.floor.Reset(g.After)
-		l.log, l.stored, l.replayTo = g.Next, unstored, event.Position{}
+		l.log, l.stored, l.replayTo, l.markTo = g.Next, unstored, event.Position{}, event.Position{}
+		l.cutLocked()
 	}
-	tell = l.markDirtyLocked()
+	tell := l.markDirtyLocked()
 	a.mu.Unlock()
 	if tell {
 		a.r.flush.add(a, time.Now())

@@ -27,6 +27,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
@@ -36,6 +37,7 @@ import (
 	"github.com/turnlane/turnlane/internal/fanout"
 	"github.com/turnlane/turnlane/internal/lifecycle"
 	"github.com/turnlane/turnlane/internal/session"
+	"github.com/turnlane/turnlane/internal/tracing"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -49,8 +51,11 @@ type Config struct {
 	Types map[string]actor.Factory
 	// Publisher publishes lifecycle events, so it must be trusted to write system topics; nil: none are.
 	Publisher actor.Publisher
-	// Pod is the process's name.
-	Pod string
+	// Pod is the process's name, Version the program's; dead letters have it.
+	Pod, Version string
+	// MaxTurns bounds the turns of a worker type that are under way at the same time in this process.
+	// Types that it does not name, or with 0, have as many as they have workers.
+	MaxTurns map[string]int
 
 	// Lane bounds each lane, LaneBudget the bytes in all lanes together.
 	Lane       inbox.Limits
@@ -74,6 +79,8 @@ type Config struct {
 
 	Logger *slog.Logger // default: none
 	Meter  metric.Meter // default: nothing is measured
+	// TracerProvider makes a span of each turn. Default: none.
+	TracerProvider trace.TracerProvider
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -88,6 +95,14 @@ func (c Config) withDefaults() (Config, error) {
 	missing(c.Session == nil, "Session", "give it the keeper of the process's session")
 	for name, f := range c.Types {
 		missing(f == nil, fmt.Sprintf("Types[%q]", name), "give the type a factory")
+	}
+	for name, n := range c.MaxTurns {
+		if _, ok := c.Types[name]; !ok {
+			problems = append(problems, fmt.Errorf("runtime: Config.MaxTurns names %q, which is no type hosted here: name one of Config.Types", name))
+		}
+		if n < 0 {
+			problems = append(problems, fmt.Errorf("runtime: Config.MaxTurns[%q] is %d: give it 1 or more, or 0 for no bound", name, n))
+		}
 	}
 	for _, d := range []struct {
 		field string
@@ -128,6 +143,7 @@ func (c Config) withDefaults() (Config, error) {
 type Runtime struct {
 	cfg     Config
 	log     *slog.Logger
+	tracer  *tracing.Tracer // nil: no spans
 	engine  *engine.Engine
 	budget  *inbox.Budget
 	outbox  *outbox
@@ -160,6 +176,7 @@ type hosted struct {
 	name    string
 	factory actor.Factory
 	meter   *typeMeter
+	limit   *limiter // nil: none
 }
 
 // New returns a Runtime that does nothing before Run.
@@ -172,6 +189,7 @@ func New(c Config) (*Runtime, error) {
 		cfg:    c,
 		engine: engine.New(engine.Config{Logger: c.Logger}),
 		log:    c.Logger,
+		tracer: tracing.New(c.TracerProvider),
 		budget: inbox.NewBudget(c.LaneBudget),
 		slots:  make(chan struct{}, c.Starts),
 		places: map[string]*place{},
@@ -182,7 +200,11 @@ func New(c Config) (*Runtime, error) {
 	r.check = r.checkOutput
 	r.meters = newMeters()
 	for name, f := range c.Types {
-		r.types[name] = &hosted{name, f, r.meters.typeNamed(name)}
+		h := &hosted{name: name, factory: f, meter: r.meters.typeNamed(name)}
+		if n := c.MaxTurns[name]; n > 0 {
+			h.limit = &limiter{max: n}
+		}
+		r.types[name] = h
 	}
 	r.outbox = newOutbox(r)
 	r.starts = &starter{r: r}

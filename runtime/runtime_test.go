@@ -206,7 +206,7 @@ func TestFailuresAreAttemptsAndTheLastOneIsReported(t *testing.T) {
 	}{
 		{"error", func() error { return errBoom }, 3, "failed"},
 		{"permanent", func() error { return actor.Permanent(errBoom) }, 1, "permanent"},
-		{"retry after", func() error { return actor.RetryAfter(time.Millisecond) }, 3, "retry_after"},
+		{"retry after", func() error { return actor.RetryAfter(time.Millisecond) }, 3, "failed"},
 		{"panic", func() error { panic("boom \x1b[31m\n") }, 3, "panic"},
 		{"panic with nil", func() error { panic(nil) }, 3, "panic"},
 		{"nil map", func() error { nilMap["a"] = 1; return nil }, 3, "panic"},

@@ -36,7 +36,7 @@ var (
 )
 
 // start makes an activation. An error that is neither errFailed nor errNotWanted is worth another try.
-func (r *Runtime) start(ctx context.Context, session string, p *place, want store.Start, carry []failure) (*activation, error) {
+func (r *Runtime) start(ctx context.Context, session string, p *place, want store.Start) (*activation, error) {
 	rec, err := r.record(ctx, p.worker, want)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (r *Runtime) start(ctx context.Context, session string, p *place, want stor
 	if err != nil {
 		return nil, fmt.Errorf("acquire the worker's lease: %w", err)
 	}
-	a, err := r.activate(ctx, rec, owner, want, carry)
+	a, err := r.activate(ctx, rec, owner, want)
 	if err != nil && !errors.Is(err, errFailed) && ctx.Err() != nil {
 		// It is not wanted here any more. Otherwise the lease is kept, and the next try takes it again.
 		if err := r.cfg.Store.Release(r.ctx, owner); err != nil && !refusal(err) {
@@ -76,7 +76,7 @@ func (r *Runtime) record(ctx context.Context, worker string, want store.Start) (
 	return rec, nil
 }
 
-func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner store.Owner, want store.Start, carry []failure) (*activation, error) {
+func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner store.Owner, want store.Start) (*activation, error) {
 	data, err := r.cfg.Store.Load(ctx, rec.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("load the worker's cursors: %w", err)
@@ -85,7 +85,7 @@ func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner
 	if err != nil {
 		return nil, err
 	}
-	a := r.newActivation(rec, owner, want, starts, carry)
+	a := r.newActivation(rec, owner, want, starts, data)
 	a.keepState(rec, data.State)
 	if err := r.makeHandler(ctx, a); err != nil {
 		if ctx.Err() != nil {
@@ -158,7 +158,7 @@ func (r *Runtime) insist(ctx context.Context, a *activation, what string, do fun
 }
 
 // newActivation makes an activation without a handler.
-func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, want store.Start, starts []begin, carry []failure) *activation {
+func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, want store.Start, starts []begin, data store.WorkerData) *activation {
 	a := &activation{
 		r:     r,
 		typ:   r.types[rec.GetType()],
@@ -170,8 +170,9 @@ func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, wa
 			Config: rec.GetConfig(), Tags: rec.GetTags(),
 			Run: want.Run, Token: owner.Token, Pod: r.cfg.Pod,
 		},
-		policy: policyOf(rec.GetPolicy()),
 	}
+	rules := policyOf(rec.GetPolicy())
+	a.rules.Store(&rules)
 	if a.worker.Group != "" {
 		a.slots = grouping.NewSet(a.worker.GroupSize, a.worker.GroupIndex)
 	}
@@ -187,14 +188,16 @@ func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, wa
 			a.box.SetPriority(i)
 		}
 		l.log, l.stored, l.replayTo = starts[i].incarnation, starts[i].after, starts[i].end
-		l.floor.Reset(starts[i].after)
-		for _, f := range carry {
-			if f.topic == l.topic {
-				l.failed = f.known
-			}
+		if !data.Handover {
+			l.markTo = starts[i].end
 		}
+		l.floor.Reset(starts[i].after)
 	}
-	a.cell.Init(r.engine, a, a.policy.timeout, a.policy.grace)
+	a.recall(data, starts, rec.GetPaused(), time.Now().UTC())
+	if rec.GetPaused() {
+		a.pauseLocked(true) // nobody else has it yet
+	}
+	a.cell.Init(r.engine, a, a.policy().timeout, a.policy().grace)
 	return a
 }
 
@@ -211,6 +214,12 @@ func policyOf(p *turnlanev1.Policy) policy {
 		maxAttempts: p.GetMaxAttempts(),
 		backoff:     d(p.GetBackoff(), actor.DefaultBackoff),
 		maxBackoff:  d(p.GetMaxBackoff(), actor.DefaultMaxBackoff),
+		maxCrashes:  p.GetMaxCrashes(),
+		exhausted:   p.GetOnExhausted(),
+		deadTopic:   p.GetDeadLetterTopic(),
+	}
+	if q.maxCrashes == 0 {
+		q.maxCrashes = actor.DefaultMaxCrashes
 	}
 	if q.maxAttempts == 0 {
 		q.maxAttempts = actor.DefaultMaxAttempts
@@ -226,7 +235,7 @@ func (r *Runtime) makeHandler(ctx context.Context, a *activation) error {
 	shown := a.shown
 	call := func(what string, f func(context.Context) error) error {
 		var res engine.Result
-		r.unslotted(func() { res = r.engine.Call(ctx, a.policy.timeout, min(a.policy.grace, r.cfg.DrainTimeout), f) })
+		r.unslotted(func() { res = r.engine.Call(ctx, a.policy().timeout, min(a.policy().grace, r.cfg.DrainTimeout), f) })
 		if res.Kind == engine.Stuck {
 			r.meterStuck(a)
 		}
@@ -272,7 +281,7 @@ func (r *Runtime) stopHandler(a *activation) {
 	}
 	var res engine.Result
 	r.unslotted(func() {
-		res = r.engine.Call(context.WithoutCancel(r.ctx), min(a.policy.timeout, r.cfg.DrainTimeout), min(a.policy.grace, r.cfg.DrainTimeout), s.Stop)
+		res = r.engine.Call(context.WithoutCancel(r.ctx), min(a.policy().timeout, r.cfg.DrainTimeout), min(a.policy().grace, r.cfg.DrainTimeout), s.Stop)
 	})
 	if res.Kind == engine.Stuck {
 		r.meterStuck(a)
@@ -309,6 +318,9 @@ func (a *activation) commit(state, reason string, starts []begin) store.Commit {
 	for i, s := range starts {
 		l := &a.lanes[i]
 		c.Cursors = appendCursor(c.Cursors, l, store.Cursor{Topic: l.topic, Incarnation: s.incarnation, Position: s.after})
+		a.mu.Lock()
+		c.Attempts = l.changesLocked(s.after, c.Attempts)
+		a.mu.Unlock()
 	}
 	return c
 }

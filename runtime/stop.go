@@ -11,9 +11,9 @@ import (
 
 // stop ends an activation in order: nothing more comes in; the present turn ends, by itself or because
 // its context does or because it is given up; its outputs are stored; its cursors are, and say that
-// they can be resumed; then the lease is given up. It returns what is to be known to an activation in
-// this one's place. An activation whose session is lost, or which was refused, is dropped.
-func (r *Runtime) stop(a *activation, want *store.Start) []failure {
+// they can be resumed, with what is known of events that failed; then the lease is given up. An
+// activation whose session is lost, or which was refused, is dropped.
+func (r *Runtime) stop(a *activation, want *store.Start) {
 	if !r.cfg.Session.Holds(a.owner.Session) {
 		a.freeze()
 	}
@@ -33,19 +33,14 @@ func (r *Runtime) stop(a *activation, want *store.Start) []failure {
 		}
 		r.settleStopped(a, want)
 	}
-	var carry []failure
-	a.mu.Lock()
-	if want != nil && *want == a.start {
-		for i := range a.lanes {
-			if l := &a.lanes[i]; l.failed.attempts > 0 {
-				carry = append(carry, failure{l.topic, l.failed})
-			}
-		}
+	if a.typ != nil {
+		a.typ.limit.leave(a)
 	}
+	a.mu.Lock()
 	a.frozen = true
+	a.ready = nil
 	a.box.Clear()
 	a.mu.Unlock()
-	return carry
 }
 
 // finishTurn waits for the present turn within the drain limit.
@@ -59,7 +54,7 @@ func (r *Runtime) finishTurn(a *activation) {
 		return
 	}
 	a.cell.Cancel()
-	grace, cancel := context.WithTimeout(r.ctx, min(a.policy.grace, r.cfg.DrainTimeout))
+	grace, cancel := context.WithTimeout(r.ctx, min(a.policy().grace, r.cfg.DrainTimeout))
 	defer cancel()
 	if a.cell.Wait(grace) == nil {
 		return
@@ -73,6 +68,7 @@ func (r *Runtime) finishTurn(a *activation) {
 func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	limit, cancel := context.WithTimeout(r.ctx, r.cfg.DrainTimeout)
 	defer cancel()
+	replaced := want != nil && *want == a.start && a.failure == nil
 	var err error
 	if a.outboxBusy() {
 		r.unslotted(func() { err = a.waitStored(limit) })
@@ -83,18 +79,20 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	if a.isFrozen() {
 		return
 	}
+	if replaced {
+		// Its successor here needs the store anyway, and must know of failed attempts.
+		limit = r.ctx
+	}
 	if err := r.flush.wait(limit); err != nil {
 		r.log.Error("worker stopped while its cursors are being stored; events will be repeated", "worker", a.worker.ID)
 		return
 	}
 	last := store.Commit{Owner: a.owner, Start: a.start, Handover: true}
-	last.Cursors, last.State = a.snapshot()
-	here := want != nil && *want == a.start // something goes on in this one's place
+	a.snapshot(&last)
 	switch {
-	case a.failure != nil && here:
+	case a.failure != nil && want != nil && *want == a.start:
 		last.Owner.State, last.Owner.Reason = stateFailed, clean(a.failure.Error())
-		here = false
-	case !here:
+	case !replaced:
 		last.Owner.State = stateStopped
 	}
 	last.Owner.Pod = r.cfg.Pod
@@ -103,16 +101,21 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 		if err == nil {
 			break
 		}
+		if a.isFrozen() {
+			return
+		}
 		if refusal(err) {
 			r.log.Error("worker stopped, but its last cursors were refused", "worker", a.worker.ID, "error", err)
 			return
 		}
-		if errors.Is(err, store.ErrClosed) || !sleep(limit, backoff(n, 10*time.Millisecond, time.Second)) {
+		again := false
+		r.unslotted(func() { again = sleep(limit, backoff(n, 10*time.Millisecond, time.Second)) })
+		if errors.Is(err, store.ErrClosed) || !again {
 			r.log.Error("worker stopped, but its cursors cannot be stored; events will be repeated", "worker", a.worker.ID, "error", err)
 			return
 		}
 	}
-	if here {
+	if replaced {
 		return // its successor here takes the lease over
 	}
 	for n := 0; ; n++ {
@@ -127,18 +130,21 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	}
 }
 
-// snapshot returns the cursors of all lanes, and the changes of the state that they cover.
-func (a *activation) snapshot() ([]store.Cursor, []store.StateChange) {
+// snapshot puts the cursors of all lanes, the changes of the state that they cover, and what is known of
+// attempts into the last commit.
+func (a *activation) snapshot(last *store.Commit) {
 	for i := range a.lanes {
 		a.lanes[i].cursor() // the floor learns of what the feed has examined
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var all []store.Cursor
 	for i := range a.lanes {
-		all = appendCursor(all, &a.lanes[i], a.lanes[i].cursorLocked(event.Position{}))
+		l := &a.lanes[i]
+		c := l.cursorLocked(event.Position{})
+		last.Cursors = appendCursor(last.Cursors, l, c)
+		last.Attempts = l.lastWordsLocked(c.Position, last.Attempts)
 	}
-	return all, a.state.take()
+	last.State = a.state.take()
 }
 
 // appendCursor adds a cursor, unless it is that of a worker's own topic that nothing was ever sent to.

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +14,10 @@ import (
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/cursors"
 	"github.com/turnlane/turnlane/inbox"
+	"github.com/turnlane/turnlane/internal/deadletter"
 	"github.com/turnlane/turnlane/internal/engine"
+	"github.com/turnlane/turnlane/internal/tracing"
+	"github.com/turnlane/turnlane/store"
 )
 
 // turn is all that one turn needs, in one piece of memory.
@@ -26,6 +30,11 @@ type turn struct {
 	done   *done                  // its line in the ledger; nil if it needs none
 	reply  *actor.Reply           // of a command that succeeded
 	told   atomic.Pointer[string] // its progress
+	cuts   uint32                 // those of the lane when the event was taken
+	last   store.Attempt          // what was known of the event when it was taken, then why it is given up
+
+	deadTopic string                       // where its dead letter goes
+	span      atomic.Pointer[tracing.Span] // nil: none
 }
 
 // undecodable marks the error of a record that cannot be decoded.
@@ -36,19 +45,25 @@ func (e *undecodable) Unwrap() error { return e.err }
 
 // Handle implements engine.Turn.
 func (t *turn) Handle() error {
+	ctx := context.Context(&t.Context)
+	if tracer := t.a.r.tracer; tracer != nil {
+		var span *tracing.Span
+		ctx, span = tracer.StartTurn(ctx, &t.Turn)
+		t.span.Store(span)
+	}
 	e, err := t.Turn.Decode()
 	if err != nil {
 		return actor.Permanent(&undecodable{err})
 	}
 	switch t.lane().kind {
 	case commandLane:
-		return t.command(e)
+		return t.command(ctx, e)
 	case redriveLane:
 		if err := t.bringBack(e); err != nil {
 			return err
 		}
 	}
-	return t.a.handler.Handle(&t.Context, &t.Turn)
+	return t.a.handler.Handle(ctx, &t.Turn)
 }
 
 func (t *turn) lane() *lane { return &t.a.lanes[t.item.Lane] }
@@ -58,7 +73,9 @@ func (a *activation) Ended(ended engine.Turn, r engine.Result) {
 	defer a.turnEnded()
 	t := ended.(*turn)
 	outputs, refused := t.Turn.Close()
+	defer a.typ.limit.give(a)
 	if r.Kind == engine.Cancelled {
+		t.span.Load().EndTurn("cancelled", nil)
 		return // the event stays unfinished, for whoever goes on
 	}
 	outcome, err := outcomeOf(r)
@@ -66,6 +83,7 @@ func (a *activation) Ended(ended engine.Turn, r engine.Result) {
 		outcome, err, outputs = actor.OutcomeOf(refused), refused, nil
 	}
 	a.typ.meter.turn(outcome, t, r)
+	t.span.Load().EndTurn(outcome.String(), err)
 	var changes []actor.StateChange
 	if outcome == actor.OutcomeDone {
 		changes = t.Turn.Changes()
@@ -110,63 +128,125 @@ func (a *activation) finish(t *turn, outputs []actor.Output, changes []actor.Sta
 	if len(outputs) > 0 {
 		a.r.outbox.add(t, outputs, now)
 	}
+	a.passed(t, len(outputs) > 0, now)
+}
+
+// passed lets an event's lane go on, and ends the event for good unless it is pending in the outbox.
+func (a *activation) passed(t *turn, pending bool, now time.Time) {
 	l := &a.lanes[t.item.Lane]
 	a.mu.Lock()
-	l.failed = known{}
+	unmark := t.cuts == l.cuts && l.unmarkLocked(t.item.Entry.Pos)
 	tell := false
-	if len(outputs) == 0 {
+	if !pending {
 		tell = a.settledLocked(t)
 	}
 	if !a.frozen {
 		a.box.Done(t.item.Lane)
 	}
 	a.mu.Unlock()
-	if tell {
+	switch {
+	case unmark:
+		a.r.flush.urgent(a)
+	case tell:
 		a.r.flush.add(a, now)
 	}
 }
 
-// failed counts a failed attempt, and either lets the event wait for the next one or gives it up.
+// failed counts a failed attempt. Once the store has it the event waits for the next one, or is given
+// up.
 func (a *activation) failed(t *turn, kind engine.Kind, outcome actor.Outcome, err error, now time.Time) {
-	attempts := uint32(t.Turn.Attempt())
-	giveUp := outcome == actor.OutcomePermanent || attempts >= a.policy.maxAttempts
-	if giveUp {
-		a.exhausted(t, outcome, err)
-	} else {
-		a.r.log.Info("attempt failed", "worker", a.worker.ID, "type", a.worker.Type, "topic", t.Turn.Topic(),
-			"position", t.item.Entry.Pos, "attempt", attempts, "max_attempts", a.policy.maxAttempts,
-			"outcome", outcome.String(), "error", clean(err.Error()))
-	}
 	if p, ok := errors.AsType[*engine.PanicError](err); ok {
 		a.r.log.Debug("stack of the panic", "worker", a.worker.ID, "stack", string(p.Stack))
 	}
-	if giveUp {
-		a.finish(t, t.lastAnswer(err, now), nil, now)
+	if bad, ok := errors.AsType[*undecodable](err); ok { // which is so at every attempt; the handler had none
+		t.last.GivenUp, t.last.Error, t.last.FirstFailed, t.last.LastFailed = deadletter.Undecodable, clean(bad.Error()), now, now
+		a.giveUp(t, now)
 		return
 	}
 	l := &a.lanes[t.item.Lane]
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	l.failed = known{t.item.Entry.Pos, attempts}
-	if a.frozen || kind == engine.Stuck {
-		return // the activation in this one's place tries again
+	former := t.item.Former || t.cuts != l.cuts
+	k := &l.old
+	if !former {
+		k = l.noteLocked(t.item.Entry.Pos)
+	} else if k.Position != t.item.Entry.Pos {
+		t.last.Position = t.item.Entry.Pos
+		*k = attempt{Attempt: t.last}
 	}
-	a.box.Hold(t.item)
-	delay := a.policy.delay(attempts)
-	if after, ok := errors.AsType[*actor.RetryAfterError](err); ok && outcome == actor.OutcomeRetryAfter {
-		delay = max(after.After, minBackoff)
+	k.Attempts++
+	k.Started, k.dirty = false, true
+	k.LastFailed, k.Error = now.UTC(), clean(err.Error())
+	if k.FirstFailed.IsZero() {
+		k.FirstFailed = k.LastFailed
 	}
-	if l.retry == nil {
-		l.retry = time.AfterFunc(delay, l.resume)
+	l.next = next{what: retry, t: t}
+	if outcome == actor.OutcomePermanent || k.Attempts >= a.policy().maxAttempts {
+		k.GivenUp = reasonOf(outcome)
+		l.next.what = giveUp
 	} else {
-		l.retry.Reset(delay)
+		l.next.delay = a.policy().delay(k.Attempts)
+		if after, ok := errors.AsType[*actor.RetryAfterError](err); ok && outcome == actor.OutcomeRetryAfter {
+			l.next.delay = max(after.After, minBackoff)
+		}
+	}
+	attempts := k.Attempts
+	t.last = k.Attempt
+	switch {
+	case a.frozen || kind == engine.Stuck:
+		l.next = next{} // the activation in this one's place goes on
+	case l.next.what == retry:
+		t.item.Former = former
+		a.box.Hold(t.item)
+	}
+	l.markDirtyLocked()
+	do := l.next
+	if former {
+		l.next = next{}
+	}
+	a.mu.Unlock()
+	a.r.log.Info("attempt failed", "worker", a.worker.ID, "type", a.worker.Type, "topic", t.Turn.Topic(),
+		"position", t.item.Entry.Pos, "attempt", attempts, "max_attempts", a.policy().maxAttempts,
+		"outcome", outcome.String(), "error", clean(err.Error()))
+	if former {
+		a.goOn(l, do)
+	} else {
+		a.r.flush.urgent(a)
+	}
+}
+
+// goOn does what a lane waited for, now that the store has what is known of its event.
+func (a *activation) goOn(l *lane, do next) {
+	a.mu.Lock()
+	if a.frozen || a.closing {
+		a.mu.Unlock()
+		return
+	}
+	switch do.what {
+	case retry:
+		l.retryAt = time.Now().Add(do.delay)
+		if l.retry == nil {
+			l.retry = time.AfterFunc(do.delay, l.resume)
+		} else {
+			l.retry.Reset(do.delay)
+		}
+		a.mu.Unlock()
+	case begin_:
+		a.marking, a.ready = false, do.t
+		a.mu.Unlock()
+		a.cell.Ring()
+	case giveUp:
+		a.mu.Unlock()
+		a.giveUp(do.t, time.Now())
+		a.cell.Ring()
+	default:
+		a.mu.Unlock()
 	}
 }
 
 // stuck has the activation replaced: its handler has the goroutine, and may do anything at any time.
 func (a *activation) stuck(t *turn) {
 	a.r.log.Error("handler stuck: it ignored its deadline and was given up", "worker", a.worker.ID, "type", a.worker.Type,
-		"topic", t.Turn.Topic(), "position", t.item.Entry.Pos, "timeout", a.policy.timeout, "grace", a.policy.grace)
+		"topic", t.Turn.Topic(), "position", t.item.Entry.Pos, "timeout", a.policy().timeout, "grace", a.policy().grace)
 	a.lost.Store(true)
 	a.typ.meter.stuck.Add(1)
 	a.reportStuck(t)

@@ -98,7 +98,7 @@ func (r *Runtime) takeOver(ctx context.Context, a *activation, now *actor.Worker
 	if a.isFrozen() || a.ended.Load() {
 		return // another activation reads the record
 	}
-	a.policy = p
+	a.rules.Store(&p)
 	a.cell.SetLimits(p.timeout, p.grace)
 	a.mu.Lock()
 	a.shown = now

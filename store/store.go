@@ -55,6 +55,11 @@ type Log interface {
 	// Trim removes the oldest entries until the limit holds, and remembers the last position removed.
 	Trim(ctx context.Context, topic string, limit TrimLimit) (Trimmed, error)
 
+	// Remove removes single entries, wherever they are in the log, and says how many there were; positions
+	// without an entry are none. It is no trim: Bounds.Removed stays, and readers see no gap, but do not
+	// get what is removed from then on. Up to 1,000 are removed in one atomic step, more in several.
+	Remove(ctx context.Context, topic string, positions ...event.Position) (removed int, err error)
+
 	// DeleteTopic removes a topic with all that belongs to it. A later append makes a new incarnation,
 	// whose positions are above all of the old one.
 	DeleteTopic(ctx context.Context, topic string) error
@@ -302,6 +307,8 @@ type Attempt struct {
 	FirstFailed time.Time
 	LastFailed  time.Time
 	Error       string
+	// GivenUp is why no further start is due; "" while there is one. It has no meaning to the store.
+	GivenUp string
 }
 
 // StateChange sets or deletes one key of a worker's state.

@@ -91,6 +91,7 @@ func (l *leader) coverGroup(group string, now time.Time) {
 		d := lifecycle.Data{Group: group, GroupSize: uint32(c.size), Topics: c.topics, Running: &c.running}
 		if c.running < c.size {
 			d.Reason = grouping.Warning(group, c.topics, c.running, c.size)
+			//nolint:sloglint // the warning's words are promised, in the log too
 			l.log.Warn(d.Reason, "group", group, "topics", strings.Join(c.topics, ","), "running", c.running, "size", c.size)
 		} else {
 			l.log.Info("group is complete", "group", group, "topics", strings.Join(c.topics, ","), "size", c.size)

@@ -73,6 +73,13 @@ func (m *Manager) create(ctx context.Context, def *storev1.WorkerRecord) (record
 		}
 		w.revision, w.Run, w.Generation = old.revision, old.GetRun()+1, old.GetGeneration()
 	}
+	// Commands count from here on, also while the worker was never started. Those to a former worker of
+	// the id are not for this one.
+	starts, err := m.resolveAll(ctx, lanes(w), nil)
+	if err != nil {
+		return record{}, err
+	}
+	w.Starts = starts
 	now := timestamp(time.Now())
 	w.CreatedAt, w.UpdatedAt = now, now
 	put, err := w.put()
@@ -146,7 +153,7 @@ func differences(a, b *storev1.WorkerRecord) []string {
 		{"group_index", a.GetGroupIndex() == b.GetGroupIndex()},
 		{"config", maps.Equal(a.GetConfig(), b.GetConfig())},
 		{"tags", maps.Equal(a.GetTags(), b.GetTags())},
-		{"policy", proto.Equal(a.GetPolicy(), b.GetPolicy())},
+		{"policy", proto.Equal(completePolicy(a.GetPolicy()), completePolicy(b.GetPolicy()))},
 		{"replay", proto.Equal(a.GetReplay(), b.GetReplay())},
 	} {
 		if !f.same {

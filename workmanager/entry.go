@@ -18,10 +18,13 @@ type entry struct {
 	resumes       bool // replays from its cursor, so that its slot loses nothing while it is down
 	wanted        bool // desired RUNNING
 	begin         store.Start
+	edition       uint64
+	paused        bool
+	pauseReason   string
 	revision      uint64
 
-	host   *host       // where it is placed; nil for nowhere
-	placed store.Start // what the placement there says, as far as is known
+	host   *host  // where it is placed; nil for nowhere
+	placed placed // what the placement there says, as far as is known; zero when it is to be written anew
 
 	seen  observation
 	fence uint64 // tokens up to it belong to activations of an earlier start
@@ -32,6 +35,15 @@ type entry struct {
 	look  time.Time
 	place int // in the agenda's heap, -1 when it is not there
 }
+
+// placed is what a placement says.
+type placed struct {
+	begin   store.Start
+	edition uint64
+	paused  bool
+}
+
+func (e *entry) toPlace() placed { return placed{e.begin, e.edition, e.paused} }
 
 // take brings the entry up to a record, and tells whether the worker is to start anew.
 func (e *entry) take(w record) (restarted bool) {
@@ -45,6 +57,8 @@ func (e *entry) take(w record) (restarted bool) {
 	e.resumes = !w.off()
 	e.wanted = w.wanted()
 	e.begin = begin
+	e.edition = w.GetEdition()
+	e.paused, e.pauseReason = w.GetPaused(), w.GetPauseReason()
 	e.revision = w.revision
 	return restarted
 }

@@ -56,6 +56,10 @@ func (f *faulty) Acquire(ctx context.Context, worker, session string) (o store.O
 	return o, err
 }
 
+func (f *faulty) DeleteTopic(ctx context.Context, topic string) error {
+	return f.write(func() error { return f.Store.DeleteTopic(ctx, topic) })
+}
+
 func (f *faulty) Release(ctx context.Context, o store.Owner) error {
 	return f.write(func() error { return f.Store.Release(ctx, o) })
 }

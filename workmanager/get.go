@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,18 +29,28 @@ func (m *Manager) GetWorker(ctx context.Context, req *turnlanev1.GetWorkerReques
 	if worker.TopicStatus, err = m.topicStatus(ctx, w); err != nil {
 		return nil, rpcerr.From(err)
 	}
-	if m.cfg.Inspector != nil {
-		worker.Progress = m.cfg.Inspector.Progress(w.GetId())
+	if p, ok := m.cfg.Inspector.(ProgressTeller); ok {
+		worker.Progress = p.Progress(w.GetId())
 	}
 	return &turnlanev1.GetWorkerResponse{Worker: worker}, nil
 }
 
 // topicStatus tells where a worker is in each of its topics: as its activation knows it if that runs
-// in this process, else as it is stored.
+// in this process, else as it is stored. The topics of its own are there once something was sent to them.
 func (m *Manager) topicStatus(ctx context.Context, w record) ([]*turnlanev1.WorkerTopic, error) {
-	status := make([]*turnlanev1.WorkerTopic, len(w.GetTopics()))
+	topics := slices.Clone(w.GetTopics())
+	for _, topic := range lanes(w) {
+		b, err := m.store.Bounds(ctx, topic)
+		if err != nil {
+			return nil, fmt.Errorf("read the bounds of topic %s: %w", topic, err)
+		}
+		if b.Incarnation != "" {
+			topics = append(topics, topic)
+		}
+	}
+	status := make([]*turnlanev1.WorkerTopic, len(topics))
 	index := make(map[string]int, len(status))
-	for i, topic := range w.GetTopics() {
+	for i, topic := range topics {
 		status[i] = &turnlanev1.WorkerTopic{Topic: topic}
 		index[topic] = i
 	}
@@ -53,13 +64,13 @@ func (m *Manager) topicStatus(ctx context.Context, w record) ([]*turnlanev1.Work
 			status[i].Cursor = event.Position{Ms: s.GetMs(), Seq: s.GetSeq()}.String()
 		}
 	}
-	if !live {
+	if own := len(topics) > len(w.GetTopics()); !live || own {
 		data, err := m.store.Load(ctx, w.GetId())
 		if err != nil {
 			return nil, fmt.Errorf("read the cursors of worker %s: %w", w.GetId(), err)
 		}
-		if data.Start.Run == w.GetRun() {
-			for _, c := range data.Cursors {
+		for _, c := range data.Cursors {
+			if !live && data.Start.Run == w.GetRun() || isLane(w, c.Topic) {
 				if i, ok := index[c.Topic]; ok {
 					status[i].Cursor = c.Position.String()
 				}
@@ -94,9 +105,15 @@ func (m *Manager) lag(ctx context.Context, s *turnlanev1.WorkerTopic, topics int
 	if b.Incarnation != "" {
 		s.Head = b.Last.String()
 	}
+	if s.GetCursor() == "" || b.Entries == 0 {
+		return nil // it never ran, or there is nothing to be behind
+	}
 	cursor, err := event.ParsePosition(s.GetCursor())
-	if err != nil || b.Entries == 0 || !cursor.Less(b.Last) {
-		return nil // it never ran, or it is at the end
+	if err != nil {
+		return fmt.Errorf("cursor in topic %s: %w", s.GetTopic(), err)
+	}
+	if !cursor.Less(b.Last) {
+		return nil
 	}
 	limit := store.ReadLimit{Entries: 1, Bytes: 1 << 16}
 	if topics <= few {

@@ -127,8 +127,8 @@ func TestParallelStartsOfAGroup(t *testing.T) {
 	r := w.runtime("pod-1", "echo")
 	const size = 8
 	for i := range uint32(size) {
-		for _, copy := range []string{"x", "y"} {
-			ms[0].create(t, member(fmt.Sprint(copy, i), "g", size, i))
+		for _, name := range []string{"x", "y"} {
+			ms[0].create(t, member(fmt.Sprint(name, i), "g", size, i))
 		}
 		ms[0].create(t, member(fmt.Sprint("z", i), "g", size+1, i))
 	}
@@ -136,9 +136,9 @@ func TestParallelStartsOfAGroup(t *testing.T) {
 		var wg sync.WaitGroup
 		var won [3]atomic.Int64
 		for i := range size {
-			for c, copy := range []string{"x", "y", "z"} {
+			for c, name := range []string{"x", "y", "z"} {
 				wg.Go(func() {
-					id := fmt.Sprint(copy, i)
+					id := fmt.Sprint(name, i)
 					_, err := ms[(i+c)%3].StartWorker(t.Context(), &v1.StartWorkerRequest{Worker: id})
 					switch {
 					case err == nil:
@@ -157,8 +157,8 @@ func TestParallelStartsOfAGroup(t *testing.T) {
 			t.Errorf("round %d: %d run", round, r.count())
 		}
 		for i := range size {
-			for c, copy := range []string{"x", "y", "z"} {
-				wg.Go(func() { ms[(i+c)%3].stopWorker(t, fmt.Sprint(copy, i)) })
+			for c, name := range []string{"x", "y", "z"} {
+				wg.Go(func() { ms[(i+c)%3].stopWorker(t, fmt.Sprint(name, i)) })
 			}
 		}
 		wg.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -283,23 +284,17 @@ func (l *leader) sessions(live hosts) {
 		l.log.Info("a runtime is gone", "session", h.session, "pod", h.pod, "workers", len(h.workers))
 	}
 	for _, h := range draining {
-		for id, e := range h.workers {
-			l.reconcile[id] = e
-		}
+		maps.Copy(l.reconcile, h.workers)
 	}
 	if len(types) == 0 {
 		return
 	}
 	for _, typ := range types {
-		for id, e := range l.waiting[typ] {
-			l.reconcile[id] = e
-		}
+		maps.Copy(l.reconcile, l.waiting[typ])
 	}
 	for _, h := range l.placer.hosts {
 		if h.draining {
-			for id, e := range h.workers {
-				l.reconcile[id] = e
-			}
+			maps.Copy(l.reconcile, h.workers)
 		}
 	}
 }
@@ -365,8 +360,11 @@ func (l *leader) take(item store.Item) {
 		}
 		return
 	}
-	was, group := e.wanted, e.spec.Group
+	was, group, paused, reason := e.wanted, e.spec.Group, e.paused, e.pauseReason
 	restarted := e.take(w)
+	if e.paused != paused || e.pauseReason != reason {
+		l.tellPause(e)
+	}
 	if group != e.spec.Group {
 		l.leave(group, id)
 		l.join(e)
@@ -379,7 +377,20 @@ func (l *leader) take(item store.Item) {
 	case was && !e.wanted:
 		l.stops(e)
 		l.reconcile[id] = e
+	case e.wanted && e.placed != e.toPlace():
+		l.reconcile[id] = e
 	}
+}
+
+// tellPause tells that a worker was paused or resumed.
+func (l *leader) tellPause(e *entry) {
+	kind, d := lifecycle.TypeResumed, e.data()
+	if e.paused {
+		kind = lifecycle.TypePaused
+		d.Reason = e.pauseReason
+	}
+	l.notices.Add(kind, d)
+	l.log.Info("worker pause", "worker", e.id, "name", e.name, "type", e.typ, "paused", e.paused, "reason", e.pauseReason)
 }
 
 // forget removes a worker from the index. Its placement goes unless only its record is broken.
@@ -538,9 +549,7 @@ func (l *leader) measure() {
 	}
 	l.changed = false
 	s := snapshot{leading: true, workers: make(map[kind]int, len(l.counts)), coverage: map[string]float64{}, quarantined: len(l.broken)}
-	for k, n := range l.counts {
-		s.workers[k] = n
-	}
+	maps.Copy(s.workers, l.counts)
 	for group, topics := range l.reported {
 		least := 1.0
 		for _, c := range topics {

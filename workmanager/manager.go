@@ -36,8 +36,12 @@ type Inspector interface {
 	// lag, which are filled in from the store. It returns false for a worker that does not run here.
 	// The caller may change what it gets.
 	Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool)
-	// Progress returns what the handler of a worker that runs here said last of how far its turn is; ""
-	// if there is nothing to say.
+}
+
+// ProgressTeller is an optional interface of an Inspector.
+type ProgressTeller interface {
+	// Progress returns what the handler of a worker that runs here said last of how far its turn is, ""
+	// if it said nothing.
 	Progress(worker string) string
 }
 
@@ -53,7 +57,8 @@ type Config struct {
 	Store     store.Store     // required
 	Session   Session         // required
 	Inspector Inspector       // nil: GetWorker shows stored cursors only
-	Publisher actor.Publisher // publishes lifecycle events, so it must be trusted to; nil: none are
+	Publisher actor.Publisher // publishes lifecycle events and commands, so it must be trusted to; nil: none are
+	Follower  Follower        // reads the replies to commands; nil: SendCommand cannot wait for one
 	Slots     SlotCounter     // counts events of slots without a running member; nil: they are not counted
 	Logger    *slog.Logger    // nil: slog.Default
 	Meter     metric.Meter    // nil: nothing is measured
@@ -121,6 +126,9 @@ type Manager struct {
 
 	sightings *sightings // what calls in this process saw, for the leader
 
+	ending  chan struct{} // closed when nothing is to be waited for any more
+	endOnce sync.Once
+
 	ids    locks // creation and removal of a worker, by id
 	groups locks // changes of a group's claims, by group
 }
@@ -136,6 +144,7 @@ func New(cfg Config) (*Manager, error) {
 		log:       cfg.Logger,
 		notices:   lifecycle.NewOutbox(cfg.Publisher, cfg.Logger, maxNotices),
 		sightings: &sightings{ready: make(chan struct{}, 1)},
+		ending:    make(chan struct{}),
 		ids:       newLocks(),
 		groups:    newLocks(),
 	}

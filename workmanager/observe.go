@@ -209,7 +209,7 @@ func show(w record, seen observation) *turnlanev1.Worker {
 		GroupIndex: w.GetGroupIndex(),
 		Config:     w.GetConfig(),
 		Tags:       w.GetTags(),
-		Policy:     w.GetPolicy(),
+		Policy:     completePolicy(w.GetPolicy()),
 		Replay:     w.GetReplay(),
 		Desired:    w.GetDesired(),
 		State:      seen.state,
@@ -219,5 +219,9 @@ func show(w record, seen observation) *turnlanev1.Worker {
 		Run:        w.GetRun(),
 		CreatedAt:  w.GetCreatedAt(),
 		UpdatedAt:  w.GetUpdatedAt(),
+
+		Revision:    w.revision,
+		Paused:      w.GetPaused(),
+		PauseReason: w.GetPauseReason(),
 	}
 }

@@ -95,12 +95,12 @@ func (l *leader) plan(e *entry) (job, error) {
 			l.see(e, observation{state: starting, reason: noRuntime(e.typ), token: e.seen.token}, false)
 		}
 		return job{}, nil
-	case target == now && e.placed == e.begin:
+	case target == now && e.placed == e.toPlace():
 		l.unwait(e)
 		return job{}, nil
 	}
 	put, err := catalog.Put(catalog.PlaceKey(target.session, e.id),
-		&storev1.Placement{WorkerId: e.id, Run: e.begin.Run, Generation: e.begin.Generation}, store.Any)
+		&storev1.Placement{WorkerId: e.id, Run: e.begin.Run, Generation: e.begin.Generation, Edition: e.edition, Paused: e.paused}, store.Any)
 	if err != nil {
 		return job{}, err
 	}
@@ -117,12 +117,12 @@ func (l *leader) plan(e *entry) (job, error) {
 func (l *leader) assign(e *entry, h *host) {
 	if h == nil {
 		l.placer.take(e)
-		e.placed = store.Start{}
+		e.placed = placed{}
 		return
 	}
 	l.unwait(e)
 	l.placer.put(e, h)
-	e.placed = e.begin
+	e.placed = e.toPlace()
 }
 
 func (l *leader) wait(e *entry) {
@@ -159,7 +159,7 @@ func (l *leader) carryOut(ctx context.Context, batch []job) error {
 		}
 		i := owner[conflict.Index]
 		e := batch[i].e
-		e.placed = store.Start{} // what stands there is not what the index says
+		e.placed = placed{} // what stands there is not what the index says
 		l.stale[e.id] = true
 		delete(l.reconcile, e.id)
 		batch = append(batch[:i:i], batch[i+1:]...)

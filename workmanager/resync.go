@@ -97,9 +97,9 @@ func (l *leader) readPlaces(ctx context.Context) error {
 			}
 			p, err := catalog.Decode(item, &storev1.Placement{})
 			if err == nil && p.GetWorkerId() == id {
-				e.placed = store.Start{Run: p.GetRun(), Generation: p.GetGeneration()}
+				e.placed = placed{store.Start{Run: p.GetRun(), Generation: p.GetGeneration()}, p.GetEdition(), p.GetPaused()}
 			} else {
-				e.placed = store.Start{} // written anew
+				e.placed = placed{} // written anew
 			}
 			if !e.settled() {
 				l.agenda.soon(e, time.Now())
@@ -112,7 +112,7 @@ func (l *leader) readPlaces(ctx context.Context) error {
 	}
 	for id, e := range l.workers {
 		if e.host != nil && !found[id] {
-			e.placed = store.Start{}
+			e.placed = placed{}
 		}
 	}
 	return nil
@@ -175,7 +175,7 @@ func (l *leader) mend(ctx context.Context, what, name string, changes ...store.C
 		return nil
 	}
 	if err == nil {
-		l.log.Warn("mended the catalog: "+what, "name", name)
+		l.log.Warn("mended the catalog", "what", what, "name", name)
 	}
 	return err
 }
@@ -253,8 +253,11 @@ func (l *leader) mendClaims(ctx context.Context) error {
 // claimAgain makes the claims of a started member that lost some.
 func (l *leader) claimAgain(ctx context.Context, e *entry) error {
 	w, err := l.get(ctx, e.id)
-	if err != nil || w.revision != e.revision {
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && w.revision != e.revision:
 		return nil // it changed: the service sees to its claims
+	case err != nil:
+		return fmt.Errorf("read worker %s: %w", e.id, err)
 	}
 	claims, err := l.claims(ctx, w)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
 
-// SeekWorker moves a worker in topics of its and begins a new run. In its other topics it goes on where
-// its stored cursors are. A worker that has FAILED is started again by it.
+// SeekWorker moves a worker in topics of its and begins a new run. In its other topics, and in those of
+// its commands and redrives, it goes on where its stored cursors are. A worker that has FAILED is started again by it.
 func (m *Manager) SeekWorker(ctx context.Context, req *turnlanev1.SeekWorkerRequest) (*turnlanev1.SeekWorkerResponse, error) {
 	w, err := m.find(ctx, req.GetWorker())
 	if err != nil {
@@ -62,20 +62,24 @@ func (m *Manager) seek(ctx context.Context, w record, topics []string, to *turnl
 	for _, s := range w.GetStarts() {
 		starts[s.GetTopic()] = s
 	}
-	if len(topics) < len(w.GetTopics()) && (w.wanted() || !w.off()) {
+	if w.GetGeneration() > 0 {
 		data, err := m.store.Load(ctx, w.GetId())
 		if err != nil {
 			return w, fmt.Errorf("read the cursors of worker %s: %w", w.GetId(), err)
 		}
-		overlay(starts, w, data)
+		overlayLanes(starts, w, data)
+		if len(topics) < len(w.GetTopics()) && (w.wanted() || !w.off()) {
+			overlay(starts, w, data)
+		}
+	}
+	if err := m.beginLanes(ctx, w, starts); err != nil {
+		return w, err
 	}
 	fresh, err := m.resolveAll(ctx, topics, to)
 	if err != nil {
 		return w, err
 	}
-	for _, s := range fresh {
-		starts[s.GetTopic()] = s
-	}
+	beginAnew(starts, w, fresh)
 	next := w.next(time.Now())
 	next.Run++
 	next.Starts = inOrder(w, starts)

@@ -6,11 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/turnlane/turnlane/internal/catalog"
 	"github.com/turnlane/turnlane/internal/rpcerr"
-	storev1 "github.com/turnlane/turnlane/proto/turnlane/store/v1"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/store"
 )
@@ -37,7 +34,7 @@ func (m *Manager) StartWorker(ctx context.Context, req *turnlanev1.StartWorkerRe
 }
 
 // change makes a change of a worker's desired state, under the lock of its group, again on conflict.
-func (m *Manager) change(ctx context.Context, w record, make func(context.Context, record) (record, error)) (record, error) {
+func (m *Manager) change(ctx context.Context, w record, edit func(context.Context, record) (record, error)) (record, error) {
 	if group := w.GetGroup(); group != "" {
 		unlock, err := m.groups.lock(ctx, group)
 		if err != nil {
@@ -53,7 +50,7 @@ func (m *Manager) change(ctx context.Context, w record, make func(context.Contex
 			}
 		}
 		again = true
-		w, err = make(ctx, w)
+		w, err = edit(ctx, w)
 		return err
 	})
 	return w, rpcerr.From(err)
@@ -88,7 +85,9 @@ func (m *Manager) stop(ctx context.Context, w record) (record, error) {
 	next := w.next(time.Now())
 	next.Desired = turnlanev1.DesiredState_DESIRED_STATE_STOPPED
 	if next.off() {
-		next.Starts = nil // every start makes them anew; those of a later seek will be all there are
+		for _, s := range next.GetStarts() {
+			s.Spent = !isLane(next, s.GetTopic())
+		}
 	}
 	ends, err := m.ends(ctx, w)
 	if err != nil {
@@ -128,8 +127,8 @@ func (m *Manager) ends(ctx context.Context, w record) ([]store.Change, error) {
 	return changes, nil
 }
 
-// moves are the changes that make the runtime replace the activation of a worker by one of the record's
-// run and generation.
+// moves are the changes that tell the runtime of a worker what its record says by now: another run and
+// generation replace the activation, another edition or a pause it takes over.
 func (m *Manager) moves(ctx context.Context, w record) ([]store.Change, error) {
 	places, err := m.places(ctx, w.GetId())
 	if err != nil {
@@ -141,17 +140,13 @@ func (m *Manager) moves(ctx context.Context, w record) ([]store.Change, error) {
 		if item.Err != nil {
 			revision = store.Any
 		}
-		put, err := catalog.Put(item.Key, placement(w), revision)
+		put, err := catalog.Put(item.Key, catalog.PlacementOf(w.WorkerRecord), revision)
 		if err != nil {
 			return nil, err
 		}
 		changes = append(changes, put)
 	}
 	return changes, nil
-}
-
-func placement(w record) proto.Message {
-	return &storev1.Placement{WorkerId: w.GetId(), Run: w.GetRun(), Generation: w.GetGeneration()}
 }
 
 // places reads the placements of a worker on live runtimes: one at the most, but for a moment.

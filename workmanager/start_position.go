@@ -3,11 +3,13 @@ package workmanager
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 
 	"github.com/turnlane/turnlane/event"
+	"github.com/turnlane/turnlane/internal/command"
 	"github.com/turnlane/turnlane/internal/rpcerr"
 	storev1 "github.com/turnlane/turnlane/proto/turnlane/store/v1"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
@@ -42,11 +44,37 @@ func (m *Manager) resolve(ctx context.Context, topic string, at *turnlanev1.Star
 			pos = asked
 		}
 	}
-	return topicStart(topic, b.Incarnation, pos), nil
+	return &storev1.TopicStart{Topic: topic, Incarnation: b.Incarnation, Ms: pos.Ms, Seq: pos.Seq,
+		AnewMs: pos.Ms, AnewSeq: pos.Seq, LowestMs: pos.Ms, LowestSeq: pos.Seq}, nil
 }
 
-func topicStart(topic, incarnation string, pos event.Position) *storev1.TopicStart {
-	return &storev1.TopicStart{Topic: topic, Incarnation: incarnation, Ms: pos.Ms, Seq: pos.Seq}
+// goOn replaces a start by a cursor.
+func goOn(starts map[string]*storev1.TopicStart, c store.Cursor) {
+	s := &storev1.TopicStart{Topic: c.Topic, Incarnation: c.Incarnation, Ms: c.Position.Ms, Seq: c.Position.Seq}
+	if was := starts[c.Topic]; was != nil {
+		s.AnewMs, s.AnewSeq, s.LowestMs, s.LowestSeq = was.AnewMs, was.AnewSeq, was.LowestMs, was.LowestSeq
+	}
+	starts[c.Topic] = s
+}
+
+// beginAnew puts fresh starts in the place of those that the worker had.
+func beginAnew(starts map[string]*storev1.TopicStart, w record, fresh []*storev1.TopicStart) {
+	for _, s := range fresh {
+		for _, was := range w.GetStarts() {
+			if was.GetTopic() == s.GetTopic() && lowest(was).Less(lowest(s)) {
+				s.LowestMs, s.LowestSeq = was.GetLowestMs(), was.GetLowestSeq()
+			}
+		}
+		starts[s.GetTopic()] = s
+	}
+}
+
+func anew(s *storev1.TopicStart) event.Position {
+	return event.Position{Ms: s.GetAnewMs(), Seq: s.GetAnewSeq()}
+}
+
+func lowest(s *storev1.TopicStart) event.Position {
+	return event.Position{Ms: s.GetLowestMs(), Seq: s.GetLowestSeq()}
 }
 
 // resolveAll is resolve for many topics, in their order.
@@ -73,20 +101,28 @@ func unreadable(topic string, err error) error {
 //
 // A worker that resumes goes on from its stored cursors, else from the starts that it has, and only a
 // topic that never had any begins anew: at replay.first, or the tail. A worker with replay off begins
-// at the tail; while it is stopped it has starts only if it was sought since, and those hold.
+// at the tail; while it is stopped its starts are spent unless it was sought since, and those hold.
+//
+// Its commands and redrives go on from where they are in every mode.
 func (m *Manager) begin(ctx context.Context, w record) ([]*storev1.TopicStart, error) {
 	known := map[string]*storev1.TopicStart{}
-	if !w.off() || !w.wanted() {
-		for _, s := range w.GetStarts() {
+	for _, s := range w.GetStarts() {
+		if !w.off() || !w.wanted() && !s.GetSpent() || isLane(w, s.GetTopic()) {
 			known[s.GetTopic()] = s
 		}
 	}
-	if !w.off() && w.GetGeneration() > 0 {
+	if w.GetGeneration() > 0 {
 		data, err := m.store.Load(ctx, w.GetId())
 		if err != nil {
 			return nil, rpcerr.From(fmt.Errorf("read the cursors of worker %s: %w", w.GetId(), err))
 		}
-		overlay(known, w, data)
+		overlayLanes(known, w, data)
+		if !w.off() {
+			overlay(known, w, data)
+		}
+	}
+	if err := m.beginLanes(ctx, w, known); err != nil {
+		return nil, err
 	}
 	var missing []string
 	for _, topic := range w.GetTopics() {
@@ -98,10 +134,42 @@ func (m *Manager) begin(ctx context.Context, w record) ([]*storev1.TopicStart, e
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range fresh {
-		known[s.GetTopic()] = s
-	}
+	beginAnew(known, w, fresh)
 	return inOrder(w, known), nil
+}
+
+// lanes are the topics of its own that a worker reads.
+func lanes(w record) []string { return command.Lanes(w.GetType(), w.GetId()) }
+
+func isLane(w record, topic string) bool {
+	_, _, id, ok := command.ParseTopic(topic)
+	return ok && id == w.GetId() && slices.Contains(lanes(w), topic)
+}
+
+// beginLanes gives a start to the worker's own topics that have none, which is so in records of older
+// programs only: whatever is there is for this worker.
+func (m *Manager) beginLanes(ctx context.Context, w record, known map[string]*storev1.TopicStart) error {
+	for _, topic := range lanes(w) {
+		if known[topic] != nil {
+			continue
+		}
+		s, err := m.resolve(ctx, topic, &turnlanev1.Start{At: &turnlanev1.Start_Earliest{Earliest: true}})
+		if err != nil {
+			return err
+		}
+		known[topic] = s
+	}
+	return nil
+}
+
+// overlayLanes puts stored cursors of the worker's own topics over their starts. They are of the same
+// worker whatever run they were stored in, since a seek does not move them.
+func overlayLanes(starts map[string]*storev1.TopicStart, w record, data store.WorkerData) {
+	for _, c := range data.Cursors {
+		if isLane(w, c.Topic) {
+			goOn(starts, c)
+		}
+	}
 }
 
 // overlay puts stored cursors of the worker's present run over its starts.
@@ -110,14 +178,14 @@ func overlay(starts map[string]*storev1.TopicStart, w record, data store.WorkerD
 		return
 	}
 	for _, c := range data.Cursors {
-		starts[c.Topic] = topicStart(c.Topic, c.Incarnation, c.Position)
+		goOn(starts, c)
 	}
 }
 
-// inOrder lists the starts of the worker's topics in the order of its topics.
+// inOrder lists the starts of the worker's topics in the order of its topics, those of its own last.
 func inOrder(w record, starts map[string]*storev1.TopicStart) []*storev1.TopicStart {
 	var list []*storev1.TopicStart
-	for _, topic := range w.GetTopics() {
+	for _, topic := range slices.Concat(w.GetTopics(), lanes(w)) {
 		if s := starts[topic]; s != nil {
 			list = append(list, s)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/turnlane/turnlane/internal/catalog"
+	"github.com/turnlane/turnlane/internal/command"
 	"github.com/turnlane/turnlane/internal/rpcerr"
 	storev1 "github.com/turnlane/turnlane/proto/turnlane/store/v1"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
@@ -86,8 +87,8 @@ func (m *Manager) DeleteWorker(ctx context.Context, req *turnlanev1.DeleteWorker
 	return &turnlanev1.DeleteWorkerResponse{Warnings: warnings}, nil
 }
 
-// remove puts a tombstone in the place of a stopped worker, frees its name and removes its data. A
-// tombstone that has a time still has data to be removed, now or by the leader.
+// remove puts a tombstone in the place of a stopped worker, frees its name and removes its data and the
+// topics of its own. A tombstone that has a time still has something to be removed, now or by the leader.
 func (m *Manager) remove(ctx context.Context, w record) error {
 	id := w.GetId()
 	unlock, err := m.ids.lock(ctx, id)
@@ -114,8 +115,12 @@ func (m *Manager) remove(ctx context.Context, w record) error {
 		}
 	}
 	grave := tombstone(id, w.GetRun(), w.GetGeneration(), w.revision)
-	if owner.Token > 0 { // it ran, so it may have data
-		grave.UpdatedAt = timestamp(time.Now())
+	topics, err := m.ownTopics(ctx, w)
+	if err != nil {
+		return err
+	}
+	if owner.Token > 0 || len(topics) > 0 { // it ran, or was sent commands, so it may have data
+		grave.Type, grave.UpdatedAt = w.GetType(), timestamp(time.Now())
 	}
 	if grave, err = m.write(ctx, grave, changes); err != nil {
 		return err
@@ -166,7 +171,49 @@ func (m *Manager) scrub(ctx context.Context, grave record) (record, error) {
 	if err := m.store.Forget(ctx, id); err != nil {
 		return grave, fmt.Errorf("remove the data of worker %s: %w", id, err)
 	}
+	topics, err := m.ownTopics(ctx, grave)
+	if err != nil {
+		return grave, err
+	}
+	for _, topic := range topics {
+		if err := m.store.DeleteTopic(ctx, topic); err != nil {
+			return grave, fmt.Errorf("remove topic %s of worker %s: %w", topic, id, err)
+		}
+	}
 	return m.write(ctx, tombstone(id, grave.GetRun(), grave.GetGeneration(), grave.revision), nil)
+}
+
+// ownTopics are those topics of a worker's own that there are. A worker whose type is not known, since
+// its record could not be read, has them found by its id among those of all workers.
+func (m *Manager) ownTopics(ctx context.Context, w record) ([]string, error) {
+	var found []string
+	if w.GetType() != "" {
+		for _, topic := range command.Topics(w.GetType(), w.GetId()) {
+			b, err := m.store.Bounds(ctx, topic)
+			if err != nil {
+				return nil, fmt.Errorf("read the bounds of topic %s: %w", topic, err)
+			}
+			if b.Incarnation != "" {
+				found = append(found, topic)
+			}
+		}
+		return found, nil
+	}
+	for after := ""; ; {
+		page, err := m.store.Topics(ctx, command.Prefix, after, pageSize)
+		if err != nil {
+			return nil, fmt.Errorf("list the topics of workers: %w", err)
+		}
+		if len(page) == 0 {
+			return found, nil
+		}
+		for _, t := range page {
+			if _, _, id, ok := command.ParseTopic(t.Topic); ok && id == w.GetId() {
+				found = append(found, t.Topic)
+			}
+		}
+		after = page[len(page)-1].Topic
+	}
 }
 
 // deleteBroken removes a worker whose record cannot be read. Its name and claims, which only the

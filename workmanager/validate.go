@@ -1,6 +1,7 @@
 package workmanager
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,13 +11,12 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/grouping"
 	"github.com/turnlane/turnlane/internal/admission"
+	"github.com/turnlane/turnlane/internal/command"
 	"github.com/turnlane/turnlane/internal/rpcerr"
 	storev1 "github.com/turnlane/turnlane/proto/turnlane/store/v1"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
@@ -31,9 +31,6 @@ const (
 	maxTags     = 50
 	maxTagKey   = 128
 	maxTagValue = 1024
-	maxTimeout  = 24 * time.Hour
-	minTimeout  = time.Millisecond
-	maxAttempts = 1_000_000
 )
 
 // problems gathers what is wrong with a request, so that all of it is told at once.
@@ -89,11 +86,12 @@ func define(req *turnlanev1.CreateWorkerRequest) (*storev1.WorkerRecord, error) 
 		}
 	}
 	checkTopics(&p, req.GetTopics())
+	checkOwnTopics(&p, req)
 	spec := grouping.Spec{Group: req.GetGroup(), Size: req.GetGroupSize(), Index: req.GetGroupIndex()}
 	checkSpec(&p, spec)
 	checkConfig(&p, req.GetConfig())
 	checkTags(&p, req.GetTags())
-	policy := definePolicy(&p, req.GetPolicy())
+	policy := definePolicy(&p, req.GetPolicy(), req.GetTopics())
 	replay := defineReplay(&p, req.GetReplay(), !spec.IsZero())
 	if err := p.err(); err != nil {
 		return nil, err
@@ -156,7 +154,7 @@ func checkTopics(p *problems, topics []string) {
 	for i, topic := range topics {
 		field := fmt.Sprintf("topics[%d]", i)
 		if err := admission.Readable(topic); err != nil {
-			e, ok := err.(*event.Error)
+			e, ok := errors.AsType[*event.Error](err)
 			if !ok {
 				e = &event.Error{Rule: err.Error()}
 			}
@@ -175,6 +173,20 @@ func checkTopics(p *problems, topics []string) {
 	}
 }
 
+// checkOwnTopics refuses the topics that the worker reads beside its definition's: it would read them
+// twice.
+func checkOwnTopics(p *problems, req *turnlanev1.CreateWorkerRequest) {
+	if req.GetId() == "" {
+		return
+	}
+	own := command.Topics(req.GetType(), req.GetId())
+	for i, topic := range req.GetTopics() {
+		if slices.Contains(own, topic) {
+			p.add(fmt.Sprintf("topics[%d]", i), quote(topic)+" is a topic of the worker's own", "leave it out: the worker takes commands and redrives anyway")
+		}
+	}
+}
+
 func systemTopic(topic string) bool {
 	return strings.HasPrefix(topic, "sys.") || strings.HasPrefix(topic, "dlq.") || strings.HasPrefix(topic, "wrk.")
 }
@@ -189,7 +201,7 @@ func checkSpec(p *problems, spec grouping.Spec) {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		e, ok := err.(*grouping.FieldError)
+		e, ok := errors.AsType[*grouping.FieldError](err)
 		if !ok {
 			e = &grouping.FieldError{Field: "group", Rule: err.Error()}
 		}
@@ -227,51 +239,6 @@ func checkTags(p *problems, tags map[string]string) {
 			p.add(field, fmt.Sprintf("has a value of %d bytes; at most %d are allowed", n, maxTagValue), "shorten the value")
 		}
 	}
-}
-
-// definePolicy fills in defaults. An unset back-off gives way to one that was set, so that a single
-// setting is never refused for a default.
-func definePolicy(p *problems, in *turnlanev1.Policy) *turnlanev1.Policy {
-	timeout := duration(p, "policy.handler_timeout", in.GetHandlerTimeout(), actor.DefaultHandlerTimeout)
-	grace := duration(p, "policy.handler_grace", in.GetHandlerGrace(), actor.DefaultHandlerGrace)
-	backoff := duration(p, "policy.backoff", in.GetBackoff(), actor.DefaultBackoff)
-	maxBackoff := duration(p, "policy.max_backoff", in.GetMaxBackoff(), actor.DefaultMaxBackoff)
-	switch {
-	case in.GetBackoff() == nil:
-		backoff = min(backoff, maxBackoff)
-	case in.GetMaxBackoff() == nil:
-		maxBackoff = max(backoff, maxBackoff)
-	case backoff > maxBackoff:
-		p.add("policy.max_backoff", fmt.Sprintf("%s is less than policy.backoff, %s", maxBackoff, backoff),
-			"set the cap to at least the first back-off")
-	}
-	attempts := in.GetMaxAttempts()
-	switch {
-	case attempts == 0:
-		attempts = actor.DefaultMaxAttempts
-	case attempts > maxAttempts:
-		p.add("policy.max_attempts", fmt.Sprintf("%d is out of range", attempts),
-			fmt.Sprintf("set 1 to %d; 1 means that nothing is tried again", maxAttempts))
-	}
-	return &turnlanev1.Policy{
-		HandlerTimeout: durationpb.New(timeout),
-		HandlerGrace:   durationpb.New(grace),
-		MaxAttempts:    attempts,
-		Backoff:        durationpb.New(backoff),
-		MaxBackoff:     durationpb.New(maxBackoff),
-	}
-}
-
-func duration(p *problems, field string, in *durationpb.Duration, standard time.Duration) time.Duration {
-	if in == nil {
-		return standard
-	}
-	d := in.AsDuration()
-	if err := in.CheckValid(); err != nil || d < minTimeout || d > maxTimeout {
-		p.add(field, fmt.Sprintf("%s is out of range", d), fmt.Sprintf("set %s to %s, or leave it out for %s", minTimeout, maxTimeout, standard))
-		return standard
-	}
-	return d
 }
 
 func defineReplay(p *problems, in *turnlanev1.Replay, member bool) *turnlanev1.Replay {

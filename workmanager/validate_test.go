@@ -33,6 +33,7 @@ func TestDefinitionsAreCheckedAtTheDoor(t *testing.T) {
 	policy := func(p *v1.Policy) func(*v1.CreateWorkerRequest) {
 		return func(r *v1.CreateWorkerRequest) { r.Policy = p }
 	}
+	letters := func(topic string) *v1.Policy { return &v1.Policy{DeadLetterTopic: proto.String(topic)} }
 	d := durationpb.New
 	const first = v1.ReplayMode_REPLAY_MODE_FIRST
 	for name, c := range map[string]struct {
@@ -92,17 +93,41 @@ func TestDefinitionsAreCheckedAtTheDoor(t *testing.T) {
 		"back-off over its cap": {policy(&v1.Policy{Backoff: d(2 * time.Second), MaxBackoff: d(time.Second)}), "policy.max_backoff"},
 		"back-off over default": {policy(&v1.Policy{Backoff: d(time.Hour)}), ""},
 		"cap under default":     {policy(&v1.Policy{MaxBackoff: d(time.Millisecond)}), ""},
-		"all of it wrong":       {policy(&v1.Policy{HandlerTimeout: d(0), HandlerGrace: d(0), MaxAttempts: 1 << 31, Backoff: d(0), MaxBackoff: d(0)}), "policy.handler_timeout,policy.handler_grace,policy.backoff,policy.max_backoff,policy.max_attempts"},
-		"first without start":   {replay(first, nil), "replay.first"},
-		"first at the tail":     {replay(first, &v1.Start{At: &v1.Start_Tail{Tail: true}}), "replay.first"},
-		"first, not earliest":   {replay(first, &v1.Start{At: &v1.Start_Earliest{}}), "replay.first.earliest"},
-		"first at a time":       {replay(first, &v1.Start{At: &v1.Start_Time{Time: timestamppb.Now()}}), ""},
-		"first, no such time":   {replay(first, &v1.Start{At: &v1.Start_Time{Time: &timestamppb.Timestamp{Seconds: 1 << 60}}}), "replay.first.time"},
-		"first at a position":   {replay(first, &v1.Start{At: &v1.Start_Position{Position: "1-0"}}), ""},
-		"first, no position":    {replay(first, &v1.Start{At: &v1.Start_Position{Position: "1"}}), "replay.first.position"},
-		"off with a start":      {replay(v1.ReplayMode_REPLAY_MODE_OFF, &v1.Start{}), "replay.first"},
-		"unset with a start":    {replay(0, &v1.Start{At: &v1.Start_Earliest{Earliest: true}}), "replay.first"},
-		"unknown replay":        {replay(77, nil), "replay.mode"},
+		"most crashes":          {policy(&v1.Policy{MaxCrashes: 1_000_000}), ""},
+		"too many crashes":      {policy(&v1.Policy{MaxCrashes: 1_000_001}), "policy.max_crashes"},
+		"crashes below zero":    {policy(&v1.Policy{MaxCrashes: 1<<32 - 1}), "policy.max_crashes"},
+		"dropped":               {policy(&v1.Policy{OnExhausted: v1.OnExhausted_ON_EXHAUSTED_DROP}), ""},
+		"paused":                {policy(&v1.Policy{OnExhausted: v1.OnExhausted_ON_EXHAUSTED_PAUSE}), ""},
+		"unknown end":           {policy(&v1.Policy{OnExhausted: 99}), "policy.on_exhausted"},
+		"own dead letters":      {policy(letters("dlq.ours")), ""},
+		"by default":            {policy(letters("")), ""},
+		"longest dead letters":  {policy(letters("dlq." + long(251))), ""},
+		"dead letters too long": {policy(letters("dlq." + long(252))), "policy.dead_letter_topic"},
+		"dead letters anywhere": {policy(letters("ours")), "policy.dead_letter_topic"},
+		"dead letters, bare":    {policy(letters("dlq.")), "policy.dead_letter_topic"},
+		"dead letters of those": {policy(letters("dlq.dlq.in")), "policy.dead_letter_topic"},
+		"dlq.dlq itself":        {policy(letters("dlq.dlq")), "policy.dead_letter_topic"},
+		"dead letters in space": {policy(letters("dlq.a b")), "policy.dead_letter_topic"},
+		"a circle": {func(r *v1.CreateWorkerRequest) {
+			r.Topics, r.Policy = []string{"in", "dlq.in"}, letters("dlq.in")
+		}, "policy.dead_letter_topic"},
+		"its own commands": {func(r *v1.CreateWorkerRequest) { r.Id, r.Topics = "me", []string{"in", "wrk.echo.command.me"} }, "topics[1]"},
+		"its own redrives": {func(r *v1.CreateWorkerRequest) { r.Id, r.Topics = "me", []string{"wrk.echo.redrive.me"} }, "topics[0]"},
+		"its own replies":  {func(r *v1.CreateWorkerRequest) { r.Id, r.Topics = "me", []string{"wrk.echo.reply.me"} }, "topics[0]"},
+		"another's":        {func(r *v1.CreateWorkerRequest) { r.Id, r.Topics = "me", []string{"wrk.echo.command.you"} }, ""},
+		"all of it wrong": {policy(&v1.Policy{HandlerTimeout: d(0), HandlerGrace: d(0), MaxAttempts: 1 << 31, Backoff: d(0), MaxBackoff: d(0),
+			MaxCrashes: 1 << 30, OnExhausted: -1, DeadLetterTopic: proto.String("x")}),
+			"policy.handler_timeout,policy.handler_grace,policy.backoff,policy.max_backoff,policy.max_attempts,policy.max_crashes,policy.on_exhausted,policy.dead_letter_topic"},
+		"first without start": {replay(first, nil), "replay.first"},
+		"first at the tail":   {replay(first, &v1.Start{At: &v1.Start_Tail{Tail: true}}), "replay.first"},
+		"first, not earliest": {replay(first, &v1.Start{At: &v1.Start_Earliest{}}), "replay.first.earliest"},
+		"first at a time":     {replay(first, &v1.Start{At: &v1.Start_Time{Time: timestamppb.Now()}}), ""},
+		"first, no such time": {replay(first, &v1.Start{At: &v1.Start_Time{Time: &timestamppb.Timestamp{Seconds: 1 << 60}}}), "replay.first.time"},
+		"first at a position": {replay(first, &v1.Start{At: &v1.Start_Position{Position: "1-0"}}), ""},
+		"first, no position":  {replay(first, &v1.Start{At: &v1.Start_Position{Position: "1"}}), "replay.first.position"},
+		"off with a start":    {replay(v1.ReplayMode_REPLAY_MODE_OFF, &v1.Start{}), "replay.first"},
+		"unset with a start":  {replay(0, &v1.Start{At: &v1.Start_Earliest{Earliest: true}}), "replay.first"},
+		"unknown replay":      {replay(77, nil), "replay.mode"},
 		"several things": {func(r *v1.CreateWorkerRequest) {
 			r.Id, r.Type, r.Topics = "*", "", []string{"a b"}
 			r.Policy = &v1.Policy{MaxAttempts: 1 << 30}
@@ -148,7 +173,8 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 		t.Errorf("ids %q and %q", alone.GetId(), inGroup.GetId())
 	}
 	want := &v1.Policy{HandlerTimeout: durationpb.New(30 * time.Second), HandlerGrace: durationpb.New(2 * time.Second),
-		MaxAttempts: 3, Backoff: durationpb.New(200 * time.Millisecond), MaxBackoff: durationpb.New(time.Minute)}
+		MaxAttempts: 3, Backoff: durationpb.New(200 * time.Millisecond), MaxBackoff: durationpb.New(time.Minute),
+		MaxCrashes: 3, OnExhausted: v1.OnExhausted_ON_EXHAUSTED_DEAD_LETTER}
 	if !proto.Equal(alone.GetPolicy(), want) {
 		t.Errorf("policy %v", alone.GetPolicy())
 	}

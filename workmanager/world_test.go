@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -103,7 +102,7 @@ type process struct {
 	stop    func() // idempotent; returns after Run has
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // manager starts a Manager on the world's store; changes come last.
 func (w *world) manager(changes ...func(*workmanager.Config)) *process {

@@ -22,6 +22,7 @@ type devFlags struct {
 	data, grpc, http, readyFile, pod string
 	fsync, logLevel                  choiceFlag
 	drain                            durationFlag
+	maxTurns                         maxTurnsFlag
 }
 
 func (a *app) devCommand() *cobra.Command {
@@ -53,6 +54,7 @@ removed when it ends.`,
 	flags.StringVar(&f.readyFile, "ready-file", "", "write addresses and pid to file `F` once ready")
 	flags.StringVar(&f.pod, "pod", "", "`NAME` of this process in what it reports (default the host's)")
 	flags.Var(&f.drain, "drain-timeout", "how long a stop waits for running turns")
+	flags.Var(&f.maxTurns, "max-turns", "at most N turns of a worker `TYPE=N` at the same time; repeat it for more types (default no bound)")
 	flags.Var(&f.logLevel, "log-level", "log this and what is worse to standard error")
 	return a.verb(cmd, func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 		if err := a.flagsFromEnv(cmd.LocalFlags()); err != nil {
@@ -84,7 +86,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 		return usageError(err.Error())
 	}
 	cfg := turnlane.Config{
-		DataDir: f.data, GRPCAddr: f.grpc, HTTPAddr: f.http, Pod: f.pod, DrainTimeout: f.drain.Duration,
+		DataDir: f.data, GRPCAddr: f.grpc, HTTPAddr: f.http, Pod: f.pod, DrainTimeout: f.drain.Duration, MaxTurns: f.maxTurns.max,
 		Fsync:  map[string]turnlane.Fsync{"always": turnlane.FsyncAlways, "interval": turnlane.FsyncInterval, "never": turnlane.FsyncNever}[f.fsync.value],
 		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})),
 	}

@@ -38,6 +38,9 @@ type fake struct {
 	fail     bool // started workers fail
 	refuse   func(*cepb.CloudEvent) error
 	gap      *turnlanev1.Gap
+	others   int // updates that somebody else makes first
+	updates  []*turnlanev1.UpdateWorkerRequest
+	commands []*turnlanev1.SendCommandRequest
 }
 
 // serve starts the fake on an address, "" for a free one, and returns it with how to end it at once.

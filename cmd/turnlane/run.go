@@ -63,7 +63,7 @@ time, in the order of each topic; copies of a worker can share a topic without a
 		"address of the server, `HOST:PORT` (default "+client.DefaultAddr+", or $"+client.EnvAddr+")")
 	root.AddCommand(
 		a.devCommand(), a.pubCommand(), a.tailCommand(), a.workerCommand(), a.groupCommand(), a.routeCommand(),
-		a.topicsCommand(), a.topicCommand(), a.verifyCommand(), a.demoCommand(), a.versionCommand(),
+		a.topicsCommand(), a.topicCommand(), a.eventCommand(), a.dlqCommand(), a.checkCommand(), a.verifyCommand(), a.demoCommand(), a.versionCommand(),
 	)
 	return root
 }

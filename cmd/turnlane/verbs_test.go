@@ -453,7 +453,7 @@ func TestWorkerVerbs(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got := cli(t, addr, "worker", "get", "first").ok(t)
-	for _, want := range []string{"state    RUNNING\n", "timeout 30s", "TOPIC  FEED", "a      LIVE"} {
+	for _, want := range []string{"state     RUNNING\n", "timeout 30s", "TOPIC  FEED", "a      LIVE"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}

@@ -17,12 +17,13 @@ import (
 func (a *app) workerCommand() *cobra.Command {
 	cmd := parent(&cobra.Command{
 		Use:   "worker",
-		Short: "Create, start, stop and look at workers",
+		Short: "Create, start, stop, change, command and look at workers",
 		Long:  "Workers are named by their id or by their unique name.",
 	})
 	cmd.AddCommand(
 		a.workerCreateCommand(), a.workerListCommand(), a.workerGetCommand(), a.workerStartCommand(),
-		a.workerStopCommand(), a.workerDeleteCommand(), a.workerSeekCommand(),
+		a.workerStopCommand(), a.workerDeleteCommand(), a.workerSeekCommand(), a.workerUpdateCommand(),
+		a.workerPauseCommand(), a.workerResumeCommand(), a.workerSendCommand(), a.workerStateCommand(),
 	)
 	return cmd
 }
@@ -59,7 +60,7 @@ func (a *app) workerListCommand() *cobra.Command {
 		}
 		t := a.newTable("ID", "NAME", "TYPE", "TOPICS", "SLOT", "STATE", "POD", "REASON")
 		return t.end(eachListed(ctx, c, &req, func(v workerView) error {
-			t.row(v.ID, v.Name, v.Type, shortList(v.Topics), v.slot(), v.State, v.Pod, v.Reason)
+			t.row(v.ID, v.Name, v.Type, shortList(v.Topics), v.slot(), v.State, v.Pod, v.why())
 			return nil
 		}))
 	})
@@ -126,11 +127,12 @@ func (a *app) describe(v workerView) error {
 	t := a.newTable()
 	for _, line := range [][2]string{
 		{"id", v.ID}, {"name", v.Name}, {"type", v.Type}, {"topics", strings.Join(v.Topics, ", ")},
-		{"slot", v.slot()}, {"desired", v.Desired}, {"state", v.State}, {"reason", v.Reason}, {"pod", v.Pod},
+		{"slot", v.slot()}, {"desired", v.Desired}, {"state", v.State}, {"reason", v.why()}, {"progress", v.Progress}, {"pod", v.Pod},
 		{"token", strconv.FormatUint(v.Token, 10)}, {"run", strconv.FormatUint(v.Run, 10)},
+		{"revision", strconv.FormatUint(v.Revision, 10)},
 		{"replay", v.Replay},
-		{"policy", fmt.Sprintf("timeout %s (grace %s), %d attempts, back-off %s to %s", v.Policy.HandlerTimeout,
-			v.Policy.HandlerGrace, v.Policy.MaxAttempts, v.Policy.Backoff, v.Policy.MaxBackoff)},
+		{"policy", fmt.Sprintf("timeout %s (grace %s), %d attempts, back-off %s to %s, %d crashes, then %s", v.Policy.HandlerTimeout,
+			v.Policy.HandlerGrace, v.Policy.MaxAttempts, v.Policy.Backoff, v.Policy.MaxBackoff, v.Policy.MaxCrashes, v.Policy.exhausted())},
 		{"config", (*pairsFlag)(&v.Config).String()}, {"tags", (*pairsFlag)(&v.Tags).String()},
 		{"created", v.CreatedAt}, {"updated", v.UpdatedAt},
 	} {
@@ -140,11 +142,11 @@ func (a *app) describe(v workerView) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
-	t = a.newTable("TOPIC", "FEED", "CURSOR", "HEAD", "LAG", "BEHIND", "LANE", "EXAMINED", "OWNED", "FILTERED", "GAPS")
+	t = a.newTable("TOPIC", "FEED", "CURSOR", "HEAD", "LAG", "BEHIND", "LANE", "EXAMINED", "OWNED", "FILTERED", "GAPS", "IN TURN")
 	for _, s := range v.TopicStatus {
 		t.row(s.Topic, s.Feed, s.Cursor, s.Head, strconv.FormatUint(s.LagEntries, 10), s.LagTime,
 			strconv.FormatUint(uint64(s.LaneEvents), 10), strconv.FormatUint(s.Examined, 10),
-			strconv.FormatUint(s.Owned, 10), strconv.FormatUint(s.Filtered, 10), strconv.FormatUint(s.Gaps, 10))
+			strconv.FormatUint(s.Owned, 10), strconv.FormatUint(s.Filtered, 10), strconv.FormatUint(s.Gaps, 10), s.inTurn())
 	}
 	return t.end(nil)
 }
@@ -172,7 +174,7 @@ func (a *app) workerStopCommand() *cobra.Command {
 	})
 }
 
-// printState prints a worker in short: id, name if it has one, and state.
+// printState prints a worker in short: id, name if it has one, state, and whether it is paused.
 func (a *app) printState(v workerView, asJSON bool) error {
 	if asJSON {
 		return a.printJSON(v)
@@ -181,7 +183,11 @@ func (a *app) printState(v workerView, asJSON bool) error {
 	if v.Name != "" {
 		line += "  " + printable(v.Name)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s  %s\n", line, v.State)
+	line += "  " + v.State
+	if v.Paused {
+		line += "  paused"
+	}
+	_, err := fmt.Fprintln(a.stdout, line)
 	return err
 }
 

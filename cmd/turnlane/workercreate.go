@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/turnlane/turnlane/grouping"
 	"github.com/turnlane/turnlane/internal/client"
@@ -19,10 +18,9 @@ import (
 // createFlags is what the flags of worker create say.
 type createFlags struct {
 	req                      turnlanev1.CreateWorkerRequest
-	size, index, attempts    numberFlag
+	size, index              numberFlag
 	replay                   replayFlag
-	timeout, grace           durationFlag
-	backoff, maxBackoff      durationFlag
+	policy                   policyFlags
 	config, tags             pairsFlag
 	count                    numberFlag
 	start                    bool
@@ -61,14 +59,11 @@ func (f *replayFlag) String() string { return f.text }
 
 func (a *app) workerCreateCommand() *cobra.Command {
 	f := createFlags{
-		size:     numberFlag{min: 1, max: grouping.MaxSize},
-		index:    numberFlag{max: grouping.MaxSize - 1},
-		attempts: numberFlag{min: 1, max: 1_000_000},
-		replay:   replayFlag{now: a.now},
-		timeout:  durationFlag{min: time.Millisecond}, grace: durationFlag{min: time.Millisecond},
-		backoff: durationFlag{min: time.Millisecond}, maxBackoff: durationFlag{min: time.Millisecond},
-		count: numberFlag{n: 1, min: 1, max: 100_000},
-		wait:  durationFlag{Duration: defaultStartWait},
+		size:   numberFlag{min: 1, max: grouping.MaxSize},
+		index:  numberFlag{max: grouping.MaxSize - 1},
+		replay: replayFlag{now: a.now},
+		count:  numberFlag{n: 1, min: 1, max: 100_000},
+		wait:   durationFlag{Duration: defaultStartWait},
 	}
 	cmd := &cobra.Command{
 		Use:   "create --type T --topic A [--topic B]… [flags]",
@@ -84,10 +79,11 @@ REPLAY says where the worker begins when it is started:
   earliest, a time (2026-01-31T08:00:00Z), a time ago (-10m), a position (inclusive)
              there the first time, and then where it was
 
-An event is given up after --max-attempts; attempts are --backoff apart, doubling up to --max-backoff.`,
+` + policyHelp,
 		Example: `  turnlane worker create --type echo --topic hello --config out=heard --start
   turnlane worker create --type settler --topic trades --name settler --group pairs --count 3 --start
-  turnlane worker create --type probe --topic flights --replay earliest --handler-timeout 5s --tag team=ops`,
+  turnlane worker create --type probe --topic flights --replay earliest --handler-timeout 5s --tag team=ops
+  turnlane worker create --type settler --topic trades --max-attempts 5 --on-exhausted pause`,
 		Args: arguments(),
 	}
 	flags := cmd.Flags()
@@ -99,11 +95,7 @@ An event is given up after --max-attempts; attempts are --backoff apart, doublin
 	flags.Var(&f.size, "group-size", "number of slots in the group")
 	flags.Var(&f.index, "group-index", "the member's slot, from 0")
 	flags.Var(&f.replay, "replay", "where the worker begins, see above")
-	flags.Var(&f.timeout, "handler-timeout", "deadline of a turn (default 30s)")
-	flags.Var(&f.grace, "handler-grace", "how long a handler may ignore its deadline (default 2s)")
-	flags.Var(&f.attempts, "max-attempts", "how often an event is tried (default 3)")
-	flags.Var(&f.backoff, "backoff", "wait before the second attempt (default 200ms)")
-	flags.Var(&f.maxBackoff, "max-backoff", "longest wait between attempts (default 1m)")
+	f.policy.add(flags)
 	flags.Var(&f.config, "config", "a setting for the handler; repeatable")
 	flags.Var(&f.tags, "tag", "a tag; repeatable")
 	flags.Var(&f.count, "count", "create so many workers")
@@ -152,10 +144,7 @@ func (f *createFlags) requests() ([]*turnlanev1.CreateWorkerRequest, error) {
 		f.req.GroupSize = uint32(f.count.n)
 	}
 	f.req.Config, f.req.Tags, f.req.Replay = f.config, f.tags, f.replay.replay
-	f.req.Policy = &turnlanev1.Policy{
-		HandlerTimeout: duration(f.timeout), HandlerGrace: duration(f.grace), MaxAttempts: uint32(f.attempts.n),
-		Backoff: duration(f.backoff), MaxBackoff: duration(f.maxBackoff),
-	}
+	f.req.Policy = f.policy.policy()
 	requests := make([]*turnlanev1.CreateWorkerRequest, f.count.n)
 	for i := range requests {
 		requests[i] = proto.CloneOf(&f.req)
@@ -170,13 +159,6 @@ func (f *createFlags) requests() ([]*turnlanev1.CreateWorkerRequest, error) {
 		}
 	}
 	return requests, nil
-}
-
-func duration(f durationFlag) *durationpb.Duration {
-	if f.Duration == 0 {
-		return nil
-	}
-	return durationpb.New(f.Duration)
 }
 
 // createWorkers creates several workers at once and stops at the first failure.

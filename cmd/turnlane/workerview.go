@@ -29,6 +29,10 @@ type workerView struct {
 	Pod         string            `json:"pod"`
 	Token       uint64            `json:"token"`
 	Run         uint64            `json:"run"`
+	Revision    uint64            `json:"revision"`
+	Paused      bool              `json:"paused"`
+	PauseReason string            `json:"pause_reason"`
+	Progress    string            `json:"progress"`
 	CreatedAt   string            `json:"created_at"`
 	UpdatedAt   string            `json:"updated_at"`
 	Replay      string            `json:"replay"`
@@ -38,11 +42,14 @@ type workerView struct {
 
 // policyView has durations as the flags of worker create take them.
 type policyView struct {
-	HandlerTimeout string `json:"handler_timeout"`
-	HandlerGrace   string `json:"handler_grace"`
-	MaxAttempts    uint32 `json:"max_attempts"`
-	Backoff        string `json:"backoff"`
-	MaxBackoff     string `json:"max_backoff"`
+	HandlerTimeout  string `json:"handler_timeout"`
+	HandlerGrace    string `json:"handler_grace"`
+	MaxAttempts     uint32 `json:"max_attempts"`
+	MaxCrashes      uint32 `json:"max_crashes"`
+	Backoff         string `json:"backoff"`
+	MaxBackoff      string `json:"max_backoff"`
+	OnExhausted     string `json:"on_exhausted"`
+	DeadLetterTopic string `json:"dead_letter_topic"`
 }
 
 type topicStatusView struct {
@@ -58,6 +65,9 @@ type topicStatusView struct {
 	Owned      uint64 `json:"owned"`
 	Filtered   uint64 `json:"filtered"`
 	Gaps       uint64 `json:"gaps"`
+	InTurn     string `json:"in_turn"`
+	Attempt    uint32 `json:"attempt"`
+	RetryAt    string `json:"retry_at"`
 }
 
 func viewWorker(w *turnlanev1.Worker) workerView {
@@ -66,15 +76,19 @@ func viewWorker(w *turnlanev1.Worker) workerView {
 		Group: w.GetGroup(), GroupSize: w.GetGroupSize(), GroupIndex: w.GetGroupIndex(),
 		Config: w.GetConfig(), Tags: w.GetTags(),
 		Desired: desiredName(w.GetDesired()), State: stateName(w.GetState()), Reason: w.GetReason(),
+		Paused: w.GetPaused(), PauseReason: w.GetPauseReason(), Progress: w.GetProgress(), Revision: w.GetRevision(),
 		Pod: w.GetPod(), Token: w.GetToken(), Run: w.GetRun(),
 		CreatedAt: timeText(w.GetCreatedAt()), UpdatedAt: timeText(w.GetUpdatedAt()),
 		Replay: replayName(w.GetReplay()),
 		Policy: policyView{
-			HandlerTimeout: durationText(w.GetPolicy().GetHandlerTimeout()),
-			HandlerGrace:   durationText(w.GetPolicy().GetHandlerGrace()),
-			MaxAttempts:    w.GetPolicy().GetMaxAttempts(),
-			Backoff:        durationText(w.GetPolicy().GetBackoff()),
-			MaxBackoff:     durationText(w.GetPolicy().GetMaxBackoff()),
+			HandlerTimeout:  durationText(w.GetPolicy().GetHandlerTimeout()),
+			HandlerGrace:    durationText(w.GetPolicy().GetHandlerGrace()),
+			MaxAttempts:     w.GetPolicy().GetMaxAttempts(),
+			MaxCrashes:      w.GetPolicy().GetMaxCrashes(),
+			Backoff:         durationText(w.GetPolicy().GetBackoff()),
+			MaxBackoff:      durationText(w.GetPolicy().GetMaxBackoff()),
+			OnExhausted:     exhaustedName(w.GetPolicy().GetOnExhausted()),
+			DeadLetterTopic: w.GetPolicy().GetDeadLetterTopic(),
 		},
 	}
 	if v.Topics == nil {
@@ -92,6 +106,7 @@ func viewWorker(w *turnlanev1.Worker) workerView {
 			LagEntries: t.GetLagEntries(), LagTime: durationText(t.GetLagTime()),
 			LaneEvents: t.GetLaneEvents(), LaneBytes: t.GetLaneBytes(), Feed: feedName(t.GetFeed()),
 			Examined: t.GetExamined(), Owned: t.GetOwned(), Filtered: t.GetFiltered(), Gaps: t.GetGaps(),
+			InTurn: t.GetInTurn(), Attempt: t.GetAttempt(), RetryAt: timeText(t.GetRetryAt()),
 		})
 	}
 	return v
@@ -103,6 +118,42 @@ func (v workerView) slot() string {
 		return ""
 	}
 	return fmt.Sprintf("%s/%d of %d", v.Group, v.GroupIndex, v.GroupSize)
+}
+
+// why is the reason of the state, and that of a pause.
+func (v workerView) why() string {
+	if !v.Paused {
+		return v.Reason
+	}
+	text := "paused"
+	if v.PauseReason != "" {
+		text += ": " + v.PauseReason
+	}
+	if v.Reason != "" {
+		text = v.Reason + "; " + text
+	}
+	return text
+}
+
+// exhausted is what becomes of an event that is given up.
+func (v policyView) exhausted() string {
+	if v.DeadLetterTopic != "" {
+		return v.OnExhausted + " to " + v.DeadLetterTopic
+	}
+	return v.OnExhausted
+}
+
+// inTurn is the event in hand, and how it fares.
+func (v topicStatusView) inTurn() string {
+	switch {
+	case v.InTurn == "":
+		return ""
+	case v.RetryAt != "":
+		return fmt.Sprintf("%s (failed %d times, again at %s)", v.InTurn, v.Attempt, v.RetryAt)
+	case v.Attempt > 1:
+		return fmt.Sprintf("%s (attempt %d)", v.InTurn, v.Attempt)
+	}
+	return v.InTurn
 }
 
 func stateName(s turnlanev1.WorkerState) string {

@@ -32,5 +32,7 @@ func main() {
 
 func hello(_ context.Context, turn *turnlane.Turn) error {
 	greeting := fmt.Appendf(nil, "hello, %s", turn.Event().Data)
-	return turn.Publish("greetings", &turnlane.Event{Type: "greeting", Data: greeting, DataKind: event.TextData})
+	return turn.Publish("greetings", &turnlane.Event{
+		Type: "greeting", DataContentType: "text/plain", Data: greeting, DataKind: event.TextData,
+	})
 }

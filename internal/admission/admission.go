@@ -35,6 +35,7 @@ func (e *SizeError) Unwrap() error { return e.Err }
 // Who says who is writing.
 type Who uint8
 
+// Those who write.
 const (
 	User   Who = iota // a client of the public interface, or a worker's handler
 	System            // Turnlane itself

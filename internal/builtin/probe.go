@@ -112,7 +112,7 @@ func (p *probe) Handle(ctx context.Context, turn *actor.Turn) (err error) {
 			failed = a.report(ctx, actor.OutcomeTimeout, deadline(ctx))
 		default:
 			if !stopped {
-				<-late
+				<-late //nolint:errcheck // nil: no deadline made a report
 			}
 			failed = a.report(ctx, a.final(outcome), a.finished())
 		}

@@ -19,6 +19,8 @@ const (
 	GroupPrefix  = "group/"  // group/<group>/<topic>: GroupRecord
 	PlacePrefix  = "place/"  // place/<session>/<worker id>: Placement
 	TopicPrefix  = "topic/"  // topic/<topic>: TopicRecord
+
+	RedrivePrefix = "redrive/" // redrive/<topic of dead letters>: RedriveRecord
 )
 
 // WorkerKey is the key of a worker's record.
@@ -38,6 +40,9 @@ func SessionPlaces(session string) string { return PlacePrefix + session + "/" }
 
 // TopicKey is the key of a topic's settings.
 func TopicKey(topic string) string { return TopicPrefix + topic }
+
+// RedriveKey is the key of the redrive of a topic of dead letters.
+func RedriveKey(topic string) string { return RedrivePrefix + topic }
 
 // Put is a change that writes a message under a key on a condition.
 func Put(key string, m proto.Message, condition uint64) (store.Change, error) {

@@ -6,6 +6,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 )
@@ -33,8 +35,9 @@ type Client struct {
 	addr string
 	conn *grpc.ClientConn
 
-	Gateway turnlanev1.GatewayServiceClient
-	Workers turnlanev1.WorkManagerServiceClient
+	Gateway     turnlanev1.GatewayServiceClient
+	Workers     turnlanev1.WorkManagerServiceClient
+	DeadLetters turnlanev1.DeadLetterServiceClient
 }
 
 // Dial returns a client of the server at host:port; "" means DefaultAddr. It does not connect yet. The
@@ -57,11 +60,28 @@ func Dial(addr string) (*Client, error) {
 		return nil, fmt.Errorf("address %q: %w", addr, err)
 	}
 	return &Client{
-		addr:    addr,
-		conn:    conn,
-		Gateway: turnlanev1.NewGatewayServiceClient(conn),
-		Workers: turnlanev1.NewWorkManagerServiceClient(conn),
+		addr:        addr,
+		conn:        conn,
+		Gateway:     turnlanev1.NewGatewayServiceClient(conn),
+		Workers:     turnlanev1.NewWorkManagerServiceClient(conn),
+		DeadLetters: turnlanev1.NewDeadLetterServiceClient(conn),
 	}, nil
+}
+
+// ReadyService is the name under which a server's health says whether it is ready: whether its store can
+// be read and written, and the process is a member. The health of "" says only that it serves.
+const ReadyService = "turnlane.Ready"
+
+// Ready asks a server whether it is ready. The error says what is missing.
+func (c *Client) Ready(ctx context.Context) error {
+	resp, err := healthv1.NewHealthClient(c.conn).Check(ctx, &healthv1.HealthCheckRequest{Service: ReadyService})
+	if err != nil {
+		return c.Explain(err)
+	}
+	if s := resp.GetStatus(); s != healthv1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("the server at %s is not ready: it says %s", c.addr, s)
+	}
+	return nil
 }
 
 // Addr returns the address that was dialled.

@@ -34,7 +34,7 @@ func TestTopicsOfAWorker(t *testing.T) {
 }
 
 // A command comes out as it went in, also through a record.
-func TestACommandAndItsReply(t *testing.T) {
+func TestACommandIsReadAsItWasSent(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   Command

@@ -2,7 +2,8 @@ package command
 
 import "strings"
 
-const prefix = "wrk."
+// Prefix begins the names of all topics that are workers' own.
+const Prefix = "wrk."
 
 // Kind is what one of a worker's own topics is for.
 type Kind uint8
@@ -16,13 +17,13 @@ const (
 var kinds = map[string]Kind{"command": Commands, "reply": Replies, "redrive": Redrives}
 
 // Topic is where the commands to a worker are published.
-func Topic(typ, id string) string { return prefix + typ + ".command." + id }
+func Topic(typ, id string) string { return Prefix + typ + ".command." + id }
 
 // ReplyTopic is where a worker answers commands that name no other topic.
-func ReplyTopic(typ, id string) string { return prefix + typ + ".reply." + id }
+func ReplyTopic(typ, id string) string { return Prefix + typ + ".reply." + id }
 
 // RedriveTopic is where dead letters of a worker come again.
-func RedriveTopic(typ, id string) string { return prefix + typ + ".redrive." + id }
+func RedriveTopic(typ, id string) string { return Prefix + typ + ".redrive." + id }
 
 // Lanes are the topics of its own that a worker reads beside those of its definition: with cursors of
 // their own in every replay mode, past slots, and never sought.
@@ -34,12 +35,12 @@ func Topics(typ, id string) []string {
 }
 
 // DeadLetterTopic is where commands to workers of a type go that are given up on.
-func DeadLetterTopic(typ string) string { return "dlq." + prefix + typ }
+func DeadLetterTopic(typ string) string { return "dlq." + Prefix + typ }
 
 // ParseTopic takes the name of a worker's own topic apart. Types and ids have no dots, so that a name
 // has one reading only.
 func ParseTopic(topic string) (typ string, kind Kind, id string, ok bool) {
-	rest, ok := strings.CutPrefix(topic, prefix)
+	rest, ok := strings.CutPrefix(topic, Prefix)
 	if !ok {
 		return "", 0, "", false
 	}
@@ -53,4 +54,4 @@ func ParseTopic(topic string) (typ string, kind Kind, id string, ok bool) {
 }
 
 // Reserved tells whether a topic begins with wrk., and so is nobody's but a worker's.
-func Reserved(topic string) bool { return strings.HasPrefix(topic, prefix) }
+func Reserved(topic string) bool { return strings.HasPrefix(topic, Prefix) }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -76,12 +76,6 @@ func acknowledged(t *testing.T, s *server, topic string, events []*event.Event, 
 	return done
 }
 
-type delivered struct {
-	Topic    string          `json:"topic"`
-	Position string          `json:"position"`
-	Event    json.RawMessage `json:"event"`
-}
-
 // held returns the ids by position of all that a topic holds.
 func held(t *testing.T, s *server, topic string) map[string]string {
 	t.Helper()
@@ -99,7 +93,7 @@ func held(t *testing.T, s *server, topic string) map[string]string {
 	all := make(map[string]string)
 	for {
 		resp, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		if err != nil {

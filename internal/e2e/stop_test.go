@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/turnlane/turnlane/event"
 )
 
 // Given turns under way, when the server gets SIGTERM, then they finish, their outputs are stored, and
@@ -60,7 +63,16 @@ func TestSecondTermExitsAtOnce(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	const events = 300_000
 	s := startDev(t)
-	tail := s.command("tail", "flood", "-o", "json", "-n", fmt.Sprint(events))
+	file := filepath.Join(t.TempDir(), "flood.jsonl")
+	writeFlood(t, file, 0, 1)
+	s.turnlane("pub", "flood", "--file", file)
+	tail := s.command("tail", "flood", "--from", "earliest", "-o", "json")
+	var told buffer
+	tail.Stderr = &told
+	out, err := tail.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := tail.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -68,22 +80,84 @@ func TestMemoryIsBounded(t *testing.T) {
 		_ = tail.Process.Kill()
 		_ = tail.Wait()
 	})
-	s.turnlane("pub", "flood", "first")
+	lines := bufio.NewReaderSize(out, 1<<20)
+	next := func() (pos event.Position, number int) {
+		t.Helper()
+		var e struct {
+			Position event.Position
+			Event    struct{ ID string }
+		}
+		line, err := lines.ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(line, &e)
+		}
+		if err == nil {
+			_, err = fmt.Sscanf(e.Event.ID, "flood-%d", &number)
+		}
+		if err != nil {
+			t.Fatalf("the tail says %q: %v\n%s", line, err, told.String())
+		}
+		return e.Position, number
+	}
+	last, number := next() // it has begun
 	if err := tail.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "flood.jsonl")
-	writeFlood(t, file, events)
+	writeFlood(t, file, 1, events)
 	s.turnlane("pub", "flood", "--file", file)
 	if peak := s.rssPeak(); peak > 512<<20 {
 		t.Errorf("the server took %d MiB", peak>>20)
 	} else {
 		t.Logf("the server took %d MiB", peak>>20)
 	}
+
+	if err := tail.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	type hole struct{ after, before event.Position } // its ends, or the events around it
+	var holes []hole
+	for number < events-1 {
+		pos, n := next()
+		switch {
+		case n <= number, !last.Less(pos):
+			t.Fatalf("event %d at %s came after %d at %s", n, pos, number, last)
+		case n != number+1:
+			holes = append(holes, hole{last, pos})
+		}
+		last, number = pos, n
+	}
+	_ = tail.Process.Kill()
+	_ = tail.Wait()
+	var gaps []hole
+	for line := range strings.Lines(told.String()) {
+		var g struct {
+			Gap struct {
+				First, Last event.Position
+				Kind        string
+			}
+		}
+		if json.Unmarshal([]byte(line), &g) != nil || g.Gap.Kind == "" {
+			continue // something else that it tells
+		}
+		if g.Gap.Kind != "trimmed" {
+			t.Errorf("gap %s", line)
+		}
+		gaps = append(gaps, hole{g.Gap.First, g.Gap.Last})
+	}
+	if len(holes) == 0 || len(gaps) != len(holes) {
+		t.Fatalf("%d stretches did not come, and %d gaps were told\n%s", len(holes), len(gaps), told.String())
+	}
+	for i, h := range holes {
+		// It begins right after what came before it. Its end is where retention had come to, which lies
+		// before what came next, and that is the oldest event left: nothing of the log is between them.
+		if g := gaps[i]; g.after != h.after.Next() || !g.before.Less(h.before) {
+			t.Errorf("a gap from %s to %s for what lies between %s and %s", g.after, g.before, h.after, h.before)
+		}
+	}
 }
 
-// writeFlood writes events of a good 1 KiB that do not compress.
-func writeFlood(t *testing.T, file string, events int) {
+// writeFlood writes numbered events of a good 1 KiB that do not compress.
+func writeFlood(t *testing.T, file string, from, to int) {
 	t.Helper()
 	f, err := os.Create(file)
 	if err != nil {
@@ -93,9 +167,9 @@ func writeFlood(t *testing.T, file string, events int) {
 	random := rand.NewChaCha8([32]byte{1})
 	w := bufio.NewWriter(f)
 	data := make([]byte, 1024)
-	for range events {
+	for n := from; n < to; n++ {
 		_, _ = random.Read(data)
-		fmt.Fprintf(w, `{"specversion":"1.0","type":"flood","source":"/e2e","data_base64":%q}`+"\n", base64.StdEncoding.EncodeToString(data))
+		fmt.Fprintf(w, `{"specversion":"1.0","id":"flood-%d","type":"flood","source":"/e2e","data_base64":%q}`+"\n", n, base64.StdEncoding.EncodeToString(data))
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,6 @@ package engine
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -55,7 +54,7 @@ func New(c Config) *Engine {
 	if c.Burst <= 0 {
 		c.Burst = DefaultBurst
 	}
-	quiet := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1}))
+	quiet := slog.New(slog.DiscardHandler)
 	e := &Engine{burst: c.Burst}
 	e.system = actor.NewActorSystem(
 		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return quiet }),

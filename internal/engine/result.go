@@ -11,17 +11,17 @@ import (
 type Kind uint8
 
 const (
-	// Returned: the handler returned in time; Err is what it returned.
+	// Returned means that the handler returned in time; Err is what it returned.
 	Returned Kind = iota
-	// Panicked: Err is a *PanicError.
+	// Panicked means that Err is a *PanicError.
 	Panicked
-	// Exited: the handler ended its goroutine with runtime.Goexit.
+	// Exited means that the handler ended its goroutine with runtime.Goexit.
 	Exited
-	// TimedOut: the handler returned, whatever it did, after the turn's deadline.
+	// TimedOut means that the handler returned, whatever it did, after the turn's deadline.
 	TimedOut
-	// Stuck: the handler did not return within the grace period after its deadline, and was given up.
+	// Stuck means that the handler did not return within the grace period after its deadline, and was given up.
 	Stuck
-	// Cancelled: the cell was closed, and the handler did not begin, or returned an error after its
+	// Cancelled means that the cell was closed, and the handler did not begin, or returned an error after its
 	// context had been cancelled by Cancel, or was given up by Abandon.
 	Cancelled
 )

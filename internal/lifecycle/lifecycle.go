@@ -23,7 +23,9 @@ const (
 	TypeGap         = "turnlane.worker.gap"         // a stretch of a topic will never come
 	TypeCoverage    = "turnlane.group.coverage"     // a group's coverage changed
 	TypeStuck       = "turnlane.worker.stuck"       // a handler ignored its deadline; it was given up
-	TypeExhausted   = "turnlane.worker.exhausted"   // an event is out of attempts, and was passed
+	TypeExhausted   = "turnlane.worker.exhausted"   // an event was given up
+	TypePaused      = "turnlane.worker.paused"      // its events are held back
+	TypeResumed     = "turnlane.worker.resumed"     // they go on
 	TypeQuarantined = "turnlane.worker.quarantined" // a catalog record cannot be read
 )
 
@@ -49,6 +51,10 @@ type Data struct {
 	EventID    string   `json:"event_id,omitempty"`
 	Attempts   int      `json:"attempts,omitempty"`
 	Error      string   `json:"error,omitempty"`
+	// Of an event that was given up: how often it ended the process, and its dead letter.
+	Crashes            int    `json:"crashes,omitempty"`
+	DeadLetterTopic    string `json:"dead_letter_topic,omitempty"`
+	DeadLetterPosition string `json:"dead_letter_position,omitempty"`
 }
 
 // New makes a lifecycle event at a time. Its subject is the worker's id, or the group's name.

@@ -43,6 +43,12 @@ const (
 	CursorAge    = "turnlane.cursor.age"     // gauge, s: how long the oldest unflushed progress waits
 	CursorFlush  = "turnlane.cursor.flushes" // counter
 
+	// Dead letters, as the leader among those that keep them sees it.
+	DeadLetters         = "turnlane.deadletters"          // gauge, by Topic and Reason
+	DeadLetterAge       = "turnlane.deadletters.age"      // gauge, s: of the oldest, by Topic and Reason
+	DeadLettersRedriven = "turnlane.deadletters.redriven" // counter of those brought back
+	DeadLettersPurged   = "turnlane.deadletters.purged"   // counter
+
 	// Catalog, as the leader among the workmanagers sees it.
 	CatalogWorkers = "turnlane.catalog.workers"     // gauge, by State and Type
 	Quarantined    = "turnlane.catalog.quarantined" // gauge of records that cannot be read
@@ -58,6 +64,6 @@ const (
 	Outcome = "outcome" // of a turn
 	Type    = "type"    // of workers
 	Group   = "group"   // of slots
-	Topic   = "topic"   // only with Group: few groups lack a member at any time
+	Topic   = "topic"   // only with Group, as few groups lack a member at any time, and of dead letters
 	Policy  = "policy"  // uncovered: nobody gets the events; waiting: a member that is down replays them
 )

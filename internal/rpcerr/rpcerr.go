@@ -33,7 +33,12 @@ const (
 	OutcomeUnknown    = "OUTCOME_UNKNOWN"
 	SubscriberStalled = "SUBSCRIBER_STALLED"
 	ShuttingDown      = "SHUTTING_DOWN"
+	NotReady          = "NOT_READY"
 	Conflict          = "CONFLICT"
+	RedriveUnderWay   = "REDRIVE_UNDER_WAY"
+	WorkerStopped     = "WORKER_STOPPED" // a command was not to wait for it
+	NoReply           = "NO_REPLY"       // to a command, in time
+	NoCommands        = "NO_COMMANDS"    // are taken by this process
 	Internal          = "INTERNAL"
 )
 

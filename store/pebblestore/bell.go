@@ -15,8 +15,7 @@ type bell struct {
 	mu      sync.Mutex
 	names   []string
 	has     map[string]struct{}
-	closed  bool
-	rung    chan struct{} // one token: names or closed changed
+	rung    chan struct{} // one token: names changed
 	ended   chan struct{}
 	endOnce sync.Once
 }

@@ -46,7 +46,7 @@ type committer struct {
 	marks   cache[markKey, mark]
 	owners  cache[string, owner]
 	leaders cache[string, store.Leader]
-	heads   cache[string, head]
+	commits cache[string, lastCommit]
 
 	logBytes uint64            // of all topics, in memory
 	sizes    map[string]uint64 // bytes of each topic, in memory
@@ -63,7 +63,7 @@ func newCommitter(s *Store, start counters) *committer {
 	c.marks.init(1 << 16)
 	c.owners.init(1 << 14)
 	c.leaders.init(1 << 10)
-	c.heads.init(1 << 14)
+	c.commits.init(1 << 14)
 	if s.opts.inMemory() {
 		c.sizes = map[string]uint64{}
 	}
@@ -104,7 +104,7 @@ func (c *committer) run() {
 	}
 	syncer.Wait()
 	c.compactions.Wait()
-	c.group.batch.Close()
+	must(c.group.batch.Close())
 }
 
 func (c *committer) begin() {
@@ -191,7 +191,7 @@ func (s *Store) finish(g *group, err error) {
 		for _, op := range g.ops {
 			op.publish(s)
 		}
-		g.batch.Close()
+		must(g.batch.Close())
 	}
 	for _, t := range g.touched {
 		t.holds.Add(-1)
@@ -211,7 +211,7 @@ func (c *committer) shrink() {
 	c.marks.shrink()
 	c.owners.shrink()
 	c.leaders.shrink()
-	c.heads.shrink()
+	c.commits.shrink()
 	c.s.topics.shrink(c.s)
 	c.flushTrimmed()
 }

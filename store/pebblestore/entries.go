@@ -17,6 +17,8 @@ type entryReader interface {
 	// scan visits the entries in [from, to] until visit returns false. The record is only valid during
 	// the call.
 	scan(from, to event.Position, visit func(p event.Position, record []byte) (more bool, err error)) error
+	// last returns the last entry at or before p, which is where a block ends or an entry is.
+	last(p event.Position) (event.Position, error)
 	close() error
 }
 
@@ -84,6 +86,19 @@ func (d *diskEntries) scan(from, to event.Position, visit func(event.Position, [
 		}
 	}
 	return d.failed()
+}
+
+func (d *diskEntries) last(p event.Position) (event.Position, error) {
+	lower, _ := topicSpan(spaceEntry, d.topic)
+	d.iter.SetBounds(lower, endKey(spaceEntry, d.topic, p))
+	if !d.iter.Last() {
+		return p, d.failed()
+	}
+	at, fits := keyPosition(d.iter.Key())
+	if !fits {
+		return p, corrupt(errGarbled, "an entry's key %x", d.iter.Key())
+	}
+	return at, nil
 }
 
 func (d *diskEntries) close() error {

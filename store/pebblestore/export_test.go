@@ -60,7 +60,7 @@ type boundOp struct{ ticket }
 func (*boundOp) grows() bool    { return false }
 func (*boundOp) publish(*Store) {}
 func (*boundOp) stage(c *committer) {
-	c.marks.bound, c.owners.bound, c.leaders.bound, c.heads.bound = 1, 1, 1, 1
+	c.marks.bound, c.owners.bound, c.leaders.bound, c.commits.bound = 1, 1, 1, 1
 	c.s.topics.bound = 2
 }
 

@@ -33,10 +33,10 @@ type meta struct {
 
 // block is the sum of a run of entries.
 type block struct {
-	first   event.Position
+	first   event.Position // its first entry, or a place before it after a removal
 	entries uint64
 	bytes   uint64
-	newest  int64 // the largest stored time in it; an upper bound after a trim cut into the block
+	newest  int64 // the largest stored time in it; an upper bound after a trim or a removal took something of it
 	prefix  int64 // the largest stored time up to and including it; written when it is closed
 }
 

@@ -175,7 +175,7 @@ func (s *Store) Topics(ctx context.Context, prefix, after string, limit int) ([]
 
 // scan visits the keys that start with prefix and come after the given key, until visit returns false.
 // What it passes is only valid during the call.
-func (s *Store) scan(ctx context.Context, prefix, after []byte, visit func(key, value []byte) (bool, error)) (err error) {
+func (s *Store) scan(ctx context.Context, prefix, after []byte, visit func(key, value []byte) (bool, error)) error {
 	lower := prefix
 	if bytes.Compare(after, prefix) >= 0 {
 		lower = append(bytes.Clone(after), 0)
@@ -184,6 +184,11 @@ func (s *Store) scan(ctx context.Context, prefix, after []byte, visit func(key, 
 	if upper != nil && bytes.Compare(lower, upper) >= 0 {
 		return nil
 	}
+	return s.scanRange(ctx, lower, upper, visit)
+}
+
+// scanRange calls visit for the keys from lower to before upper, as scan does.
+func (s *Store) scanRange(ctx context.Context, lower, upper []byte, visit func(key, value []byte) (bool, error)) (err error) {
 	iter, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return s.readError(err)

@@ -135,12 +135,28 @@ func (c *committer) planTrim(v view, openBlock block, limit store.TrimLimit) (pl
 			break
 		}
 		whole, err := w.block(end, b)
-		if err != nil || !whole {
-			return w.plan, err
+		if err != nil {
+			return plan, err
+		}
+		if !whole {
+			return w.planned()
 		}
 		from = end.Next()
 	}
-	err = w.openBlock()
+	if err := w.openBlock(); err != nil {
+		return plan, err
+	}
+	return w.planned()
+}
+
+// planned returns the plan, whose cut is an entry: where a block ends there may be none any more, and a
+// cut beyond the last entry removed would be a gap to readers that miss nothing.
+func (w *trimmer) planned() (trimPlan, error) {
+	if w.plan.entries == 0 {
+		return w.plan, nil
+	}
+	cut, err := w.log.last(w.plan.cut)
+	w.plan.cut = cut
 	return w.plan, err
 }
 

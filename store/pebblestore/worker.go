@@ -28,23 +28,30 @@ func decodeHead(value []byte) (head, error) {
 	return h, r.done()
 }
 
-// head returns a worker's head as decided so far, zero for one without data.
-func (c *committer) head(worker string) (head, error) {
-	if h, ok := c.heads.get(worker); ok {
-		return h, nil
+// lastCommit is what the committer knows of a worker's data.
+type lastCommit struct {
+	head
+	stored bool   // it has data
+	group  uint64 // the newest group that writes any of it
+}
+
+// lastCommit returns what has been decided so far of a worker's data.
+func (c *committer) lastCommit(worker string) (lastCommit, error) {
+	if l, ok := c.commits.get(worker); ok {
+		return l, nil
 	}
 	value, err := c.s.get(workerKey(worker, kindHead))
 	if err != nil {
-		return head{}, err
+		return lastCommit{}, err
 	}
-	var h head
-	if value != nil {
-		if h, err = decodeHead(value); err != nil {
-			return head{}, corrupt(err, "the start of worker %q", worker)
+	l := lastCommit{stored: value != nil}
+	if l.stored {
+		if l.head, err = decodeHead(value); err != nil {
+			return lastCommit{}, corrupt(err, "the start of worker %q", worker)
 		}
 	}
-	c.heads.put(worker, h)
-	return h, nil
+	c.commits.put(worker, l)
+	return l, nil
 }
 
 func olderStart(a, b store.Start) bool {
@@ -101,26 +108,38 @@ func (*commitOp) publish(*Store) {}
 
 func (op *commitOp) stage(c *committer) {
 	// What has to be looked up is looked up first: an error of the call means that none was applied.
+	var wipes map[string]wipe // of what is stored of the workers that have begun anew
 	for i := range op.commits {
-		worker := op.commits[i].Owner.Worker
-		if _, err := c.owner(worker); err != nil {
-			op.err = err
+		x := &op.commits[i]
+		worker := x.Owner.Worker
+		if _, op.err = c.owner(worker); op.err != nil {
 			return
 		}
-		if _, err := c.head(worker); err != nil {
-			op.err = err
+		var l lastCommit
+		if l, op.err = c.lastCommit(worker); op.err != nil {
+			return
+		}
+		if !l.stored || !olderStart(l.start, x.Start) {
+			continue
+		}
+		if wipes == nil {
+			wipes = make(map[string]wipe)
+		}
+		if wipes[worker], op.err = c.wipe(worker, l, kindCursor, kindAttempt); op.err != nil {
 			return
 		}
 	}
 	for i := range op.commits {
-		if op.errs[i] = c.commit(&op.commits[i]); op.errs[i] != nil {
-			op.errs[i] = fmt.Errorf("commit of %s: %w", op.commits[i].Owner.Worker, op.errs[i])
+		x := &op.commits[i]
+		if op.errs[i] = c.commit(x, wipes[x.Owner.Worker]); op.errs[i] != nil {
+			op.errs[i] = fmt.Errorf("commit of %s: %w", x.Owner.Worker, op.errs[i])
 		}
 	}
 }
 
-// commit stages one commit, if its owner and start are the worker's. All lookups are in the caches.
-func (c *committer) commit(x *store.Commit) error {
+// commit stages one commit, if its owner and start are the worker's. All lookups are in the caches; old
+// are the worker's cursors and attempts, if it begins anew and nothing of it was staged before.
+func (c *committer) commit(x *store.Commit, old wipe) error {
 	worker := x.Owner.Worker
 	o, _ := c.owners.get(worker)
 	if o.session == "" || o.session != x.Owner.Session || o.token != x.Owner.Token {
@@ -129,21 +148,24 @@ func (c *committer) commit(x *store.Commit) error {
 	if _, live := c.s.sessions.alive(o.session); !live {
 		return fmt.Errorf("%w: %s", store.ErrSessionExpired, o.session)
 	}
-	h, _ := c.heads.get(worker)
-	if olderStart(x.Start, h.start) {
+	l, _ := c.commits.get(worker)
+	if olderStart(x.Start, l.start) {
 		return fmt.Errorf("%w: start %d.%d, stored is %d.%d", store.ErrStaleToken,
-			x.Start.Run, x.Start.Generation, h.start.Run, h.start.Generation)
+			x.Start.Run, x.Start.Generation, l.start.Run, l.start.Generation)
 	}
 	c.group.rows = true
-	if olderStart(h.start, x.Start) {
-		for _, kind := range []byte{kindCursor, kindAttempt} {
-			prefix := workerKey(worker, kind)
-			c.deleteRange(prefix, successor(prefix))
+	if olderStart(l.start, x.Start) {
+		if l.group == c.group.seq {
+			old, _ = c.wipe(worker, l, kindCursor, kindAttempt) // a range: it reads nothing
 		}
+		c.stageWipe(old)
 	}
-	if next := (head{x.Start, x.Handover}); next != h {
-		c.heads.put(worker, next)
+	next := lastCommit{head: head{x.Start, x.Handover}, stored: true, group: c.group.seq}
+	if !l.stored || next.head != l.head {
 		c.set(workerKey(worker, kindHead), next.encode())
+	}
+	if next != l {
+		c.commits.put(worker, next)
 	}
 	if x.Owner.State != "" || x.Owner.Reason != "" {
 		was := o
@@ -190,6 +212,9 @@ func encodeAttempt(a *store.Attempt) []byte {
 	w.time(a.FirstFailed)
 	w.time(a.LastFailed)
 	w.text(a.Error)
+	if a.GivenUp != "" {
+		w.text(a.GivenUp)
+	}
 	return w.seal()
 }
 
@@ -208,6 +233,9 @@ func decodeAttempt(key, value []byte) (store.Attempt, error) {
 		FirstFailed: r.time(),
 		LastFailed:  r.time(),
 		Error:       r.text(),
+	}
+	if len(r.b) > 0 { // not there before it is given up
+		a.GivenUp = r.text()
 	}
 	return a, r.done()
 }
@@ -270,31 +298,4 @@ func (d *workerData) add(kind byte, name, value []byte) error {
 		return r.done()
 	}
 	return nil // of a later version
-}
-
-// Forget removes a worker's data, but not its owner record.
-func (s *Store) Forget(ctx context.Context, worker string) error {
-	if err := checkWorker(worker); err != nil {
-		return fmt.Errorf("forget: %w", err)
-	}
-	if err := s.submit(ctx, &forgetOp{worker: worker}); err != nil {
-		return fmt.Errorf("forget %s: %w", worker, err)
-	}
-	return nil
-}
-
-type forgetOp struct {
-	ticket
-	worker string
-}
-
-func (*forgetOp) grows() bool    { return false }
-func (*forgetOp) publish(*Store) {}
-
-func (op *forgetOp) stage(c *committer) {
-	prefix := workerKey(op.worker, 0)
-	prefix = prefix[:len(prefix)-1]
-	c.group.rows = true
-	c.deleteRange(prefix, successor(prefix))
-	c.heads.put(op.worker, head{})
 }

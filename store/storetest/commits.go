@@ -38,7 +38,7 @@ var commitStories = []story{
 		equal(t, "nothing", load(t, s, "w"), store.WorkerData{})
 		o := acquire(t, s, "w", join(t, s, "p"))
 		attempt := store.Attempt{
-			Topic: "in", Position: at(7), Attempts: 2, Crashes: 1, Started: true,
+			Topic: "in", Position: at(7), Attempts: 2, Crashes: 1, Started: true, GivenUp: "failed",
 			FirstFailed: noon, LastFailed: noon.Add(time.Second + 5), Error: "no luck",
 		}
 		check(t, "commit", commit(t, s, store.Commit{
@@ -149,6 +149,42 @@ var commitStories = []story{
 			wantErr(t, "an older start after reopening", commit(t, s, store.Commit{Owner: o, Start: start}), store.ErrStaleToken)
 		}
 	}},
+	{"a newer start drops any number of cursors and attempts, of earlier calls and of its own", func(t *testing.T, h *Harness) {
+		s := h.Store
+		o := acquire(t, s, "w", join(t, s, "p"))
+		neighbour := acquire(t, s, "w2", join(t, s, "p"))
+		check(t, "commit", commit(t, s, store.Commit{Owner: neighbour, Cursors: []store.Cursor{cursor("a", 1)}}))
+		full := func(start store.Start, n int) store.Commit {
+			c := store.Commit{Owner: o, Start: start, State: []store.StateChange{{Key: "k", Value: []byte("v")}}}
+			for i := range n {
+				c.Cursors = append(c.Cursors, cursor(fmt.Sprint("t", i), 5))
+				c.Attempts = append(c.Attempts, store.Attempt{Topic: "t", Position: at(uint64(i)), Attempts: 1})
+			}
+			return c
+		}
+		for generation, n := range []int{0, 1, 10, 1000, 0, 3} {
+			old := full(store.Start{Generation: uint64(2 * generation)}, n)
+			check(t, "commit", commit(t, s, old))
+			equal(t, "old cursors", len(load(t, s, "w").Cursors), n)
+			next := store.Commit{Owner: o, Start: store.Start{Generation: uint64(2*generation + 1)}, Cursors: []store.Cursor{cursor("a", 6)}}
+			want := store.WorkerData{Start: next.Start, Cursors: next.Cursors, State: map[string][]byte{"k": []byte("v")}}
+			var commits []store.Commit
+			if generation%2 == 1 {
+				between := full(old.Start, 2)
+				between.Cursors[0].Topic = "between"
+				commits = append(commits, between)
+			}
+			errs, err := s.Commit(t.Context(), append(commits, next))
+			check(t, "commit", errors.Join(append(errs, err)...))
+			equal(t, "data", load(t, s, "w"), want)
+		}
+		for _, n := range []int{0, 1, 1000} {
+			check(t, "commit", commit(t, s, full(store.Start{Generation: 100}, n)))
+			check(t, "forget", s.Forget(t.Context(), "w"))
+			equal(t, "data", load(t, s, "w"), store.WorkerData{})
+		}
+		equal(t, "the neighbour's cursors", load(t, s, "w2").Cursors, []store.Cursor{cursor("a", 1)})
+	}},
 	{"a hand-over mark lasts until the next commit", func(t *testing.T, h *Harness) {
 		s := h.Store
 		o := acquire(t, s, "w", join(t, s, "p"))
@@ -244,6 +280,7 @@ var wholeStories = []story{
 			"Before": func() error { _, err := s.Before(ctx, "a", noon); return err },
 			"Topics": func() error { _, err := s.Topics(ctx, "", "", 1); return err },
 			"Trim":   func() error { _, err := s.Trim(ctx, "a", store.TrimLimit{MaxBytes: 1}); return err },
+			"Remove": func() error { _, err := s.Remove(ctx, "a", at(1)); return err },
 			"Delete": func() error { return s.DeleteTopic(ctx, "a") },
 			"News":   func() error { _, err := s.OpenNews(ctx); return err },
 			"Watch":  func() error { return n.Watch(ctx, "a") },

@@ -251,7 +251,7 @@ func plain(d store.WorkerData) map[string]string {
 		p["cursor "+c.Topic] = fmt.Sprint(c)
 	}
 	for _, a := range d.Attempts {
-		p[fmt.Sprint("attempt ", a.Topic, a.Position)] = fmt.Sprintf("%d %d %t %s", a.Attempts, a.Crashes, a.Started, a.Error)
+		p[fmt.Sprint("attempt ", a.Topic, a.Position)] = fmt.Sprintf("%d %d %t %s %s", a.Attempts, a.Crashes, a.Started, a.Error, a.GivenUp)
 	}
 	for k, v := range d.State {
 		p["state "+k] = string(v)

@@ -68,6 +68,8 @@ func (g *steps) next(writesOnly bool) step {
 		return g.append(false)
 	case n < 36:
 		return g.append(true)
+	case n < 39:
+		return g.remove()
 	case n < 42:
 		return g.trim()
 	case n < 44:

@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) *Harness) {
 	}{
 		{"Log", logStories},
 		{"Trim", trimStories},
+		{"Remove", removeStories},
 		{"Turns", turnStories},
 		{"News", newsStories},
 		{"Registry", registryStories},

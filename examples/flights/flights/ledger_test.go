@@ -2,6 +2,7 @@ package flights
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,7 +90,7 @@ func TestCompareFindsEveryKindOfMistake(t *testing.T) {
 		{"lost", events[1:], "DTW: {"},
 		{"repeated", append([]*event.Event{events[0]}, events...), "events per slot"},
 		{"out of order", append(append([]*event.Event{}, events[1:]...), events[0]), "DTW: {"},
-		{"from nowhere", append(events[:len(events):len(events)], &elsewhere), "XXX: {"},
+		{"from nowhere", append(slices.Clip(events), &elsewhere), "XXX: {"},
 		{"none", nil, "DTW: no flights"},
 	} {
 		if d := strings.Join(compare(books(t, c.input), want), "\n"); !strings.Contains(d, c.text) {

@@ -88,8 +88,7 @@ func withServer(ctx context.Context, o Options) error {
 		return fmt.Errorf("start the server: %w", err)
 	case <-ctx.Done():
 		stop()
-		<-ended
-		return ctx.Err()
+		return errors.Join(ctx.Err(), <-ended)
 	}
 	o.Addr = srv.GRPCAddr()
 	err = against(ctx, o)

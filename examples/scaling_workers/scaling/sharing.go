@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -94,7 +95,7 @@ func onePerMember(ctx context.Context, b *bench, jobs []job, events []*event.Eve
 
 	var counts, handled []string
 	for _, e := range events {
-		counts = append(counts, fmt.Sprint(count(got, func(m mark) bool { return m.EventID == e.ID })))
+		counts = append(counts, strconv.Itoa(count(got, func(m mark) bool { return m.EventID == e.ID })))
 	}
 	for _, w := range hired {
 		var ids []string

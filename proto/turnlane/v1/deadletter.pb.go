@@ -184,7 +184,9 @@ func (x *ListDeadLettersResponse) GetGroups() []*DeadLetterGroup {
 	return nil
 }
 
-// DeadLetterGroup is the dead letters with one topic, worker type, reason and error fingerprint.
+// DeadLetterGroup is the dead letters with one topic, worker type, reason and error fingerprint. What
+// cannot be read as a dead letter has the reason "unreadable". If there are more than 1,000 groups, the
+// rest of a topic is in one without type, reason and fingerprint.
 type DeadLetterGroup struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Topic       string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -192,8 +194,9 @@ type DeadLetterGroup struct {
 	Reason      string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Fingerprint string                 `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	// The error of the newest.
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
-	Count         uint64                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Count uint64 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	// When the oldest and the newest were stored.
 	FirstAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
 	LastAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
 	FirstPosition string                 `protobuf:"bytes,9,opt,name=first_position,json=firstPosition,proto3" json:"first_position,omitempty"`
@@ -305,7 +308,7 @@ func (x *DeadLetterGroup) GetLastPosition() string {
 type ReadDeadLettersRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Filter *DeadLetterFilter      `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Default 100.
+	// Default 100, at most 10,000.
 	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -424,13 +427,14 @@ func (x *ReadDeadLettersResponse) GetEvent() *pb.CloudEvent {
 }
 
 type RedriveRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Filter *DeadLetterFilter      `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Events per second; default 100.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The topic is required. The same request while such a redrive is under way follows that one.
+	Filter *DeadLetterFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Events per second; default 100, at most 1,000,000.
 	Rate uint32 `protobuf:"varint,2,opt,name=rate,proto3" json:"rate,omitempty"`
 	// Only count what would be done.
 	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// This topic instead of the workers' redrive topics.
+	// This topic instead of the workers' redrive topics: an event there like any other.
 	To            string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -494,14 +498,19 @@ func (x *RedriveRequest) GetTo() string {
 	return ""
 }
 
+// RedriveResponse is how far a redrive is; the last one is finished.
 type RedriveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Total uint64                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
 	Done  uint64                 `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
-	// Left where they are, since their worker does not exist any more.
-	Skipped       uint64 `protobuf:"varint,4,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	Finished      bool   `protobuf:"varint,5,opt,name=finished,proto3" json:"finished,omitempty"`
+	// Left where they are: their worker does not exist any more, or they cannot be read.
+	Skipped  uint64 `protobuf:"varint,4,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Finished bool   `protobuf:"varint,5,opt,name=finished,proto3" json:"finished,omitempty"`
+	// It was ended by CancelRedrive.
+	Cancelled bool `protobuf:"varint,6,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// What holds it up at the moment, if something does; it tries again.
+	Trouble       string `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,6 +580,110 @@ func (x *RedriveResponse) GetFinished() bool {
 	return false
 }
 
+func (x *RedriveResponse) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
+func (x *RedriveResponse) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+type CancelRedriveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The topic of dead letters.
+	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRedriveRequest) Reset() {
+	*x = CancelRedriveRequest{}
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRedriveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRedriveRequest) ProtoMessage() {}
+
+func (x *CancelRedriveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRedriveRequest.ProtoReflect.Descriptor instead.
+func (*CancelRedriveRequest) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_deadletter_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CancelRedriveRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+type CancelRedriveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it was found; it ends a moment later. Empty if none was under way.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRedriveResponse) Reset() {
+	*x = CancelRedriveResponse{}
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRedriveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRedriveResponse) ProtoMessage() {}
+
+func (x *CancelRedriveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRedriveResponse.ProtoReflect.Descriptor instead.
+func (*CancelRedriveResponse) Descriptor() ([]byte, []int) {
+	return file_turnlane_v1_deadletter_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CancelRedriveResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type PurgeDeadLettersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Filter        *DeadLetterFilter      `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -580,7 +693,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_turnlane_v1_deadletter_proto_msgTypes[8]
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +705,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnlane_v1_deadletter_proto_msgTypes[8]
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +718,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_turnlane_v1_deadletter_proto_rawDescGZIP(), []int{8}
+	return file_turnlane_v1_deadletter_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PurgeDeadLettersRequest) GetFilter() *DeadLetterFilter {
@@ -624,7 +737,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_turnlane_v1_deadletter_proto_msgTypes[9]
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +749,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnlane_v1_deadletter_proto_msgTypes[9]
+	mi := &file_turnlane_v1_deadletter_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +762,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_turnlane_v1_deadletter_proto_rawDescGZIP(), []int{9}
+	return file_turnlane_v1_deadletter_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PurgeDeadLettersResponse) GetRemoved() uint64 {
@@ -697,21 +810,28 @@ const file_turnlane_v1_deadletter_proto_rawDesc = "" +
 	"\x06filter\x18\x01 \x01(\v2\x1d.turnlane.v1.DeadLetterFilterR\x06filter\x12\x12\n" +
 	"\x04rate\x18\x02 \x01(\rR\x04rate\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x0e\n" +
-	"\x02to\x18\x04 \x01(\tR\x02to\"\x81\x01\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\"\xb9\x01\n" +
 	"\x0fRedriveResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x12\n" +
 	"\x04done\x18\x03 \x01(\x04R\x04done\x12\x18\n" +
 	"\askipped\x18\x04 \x01(\x04R\askipped\x12\x1a\n" +
-	"\bfinished\x18\x05 \x01(\bR\bfinished\"P\n" +
+	"\bfinished\x18\x05 \x01(\bR\bfinished\x12\x1c\n" +
+	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x18\n" +
+	"\atrouble\x18\a \x01(\tR\atrouble\",\n" +
+	"\x14CancelRedriveRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"'\n" +
+	"\x15CancelRedriveResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"P\n" +
 	"\x17PurgeDeadLettersRequest\x125\n" +
 	"\x06filter\x18\x01 \x01(\v2\x1d.turnlane.v1.DeadLetterFilterR\x06filter\"4\n" +
 	"\x18PurgeDeadLettersResponse\x12\x18\n" +
-	"\aremoved\x18\x01 \x01(\x04R\aremoved2\xfa\x02\n" +
+	"\aremoved\x18\x01 \x01(\x04R\aremoved2\xd2\x03\n" +
 	"\x11DeadLetterService\x12\\\n" +
 	"\x0fListDeadLetters\x12#.turnlane.v1.ListDeadLettersRequest\x1a$.turnlane.v1.ListDeadLettersResponse\x12^\n" +
 	"\x0fReadDeadLetters\x12#.turnlane.v1.ReadDeadLettersRequest\x1a$.turnlane.v1.ReadDeadLettersResponse0\x01\x12F\n" +
-	"\aRedrive\x12\x1b.turnlane.v1.RedriveRequest\x1a\x1c.turnlane.v1.RedriveResponse0\x01\x12_\n" +
+	"\aRedrive\x12\x1b.turnlane.v1.RedriveRequest\x1a\x1c.turnlane.v1.RedriveResponse0\x01\x12V\n" +
+	"\rCancelRedrive\x12!.turnlane.v1.CancelRedriveRequest\x1a\".turnlane.v1.CancelRedriveResponse\x12_\n" +
 	"\x10PurgeDeadLetters\x12$.turnlane.v1.PurgeDeadLettersRequest\x1a%.turnlane.v1.PurgeDeadLettersResponseB;Z9github.com/turnlane/turnlane/proto/turnlane/v1;turnlanev1b\x06proto3"
 
 var (
@@ -726,7 +846,7 @@ func file_turnlane_v1_deadletter_proto_rawDescGZIP() []byte {
 	return file_turnlane_v1_deadletter_proto_rawDescData
 }
 
-var file_turnlane_v1_deadletter_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_turnlane_v1_deadletter_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_turnlane_v1_deadletter_proto_goTypes = []any{
 	(*DeadLetterFilter)(nil),         // 0: turnlane.v1.DeadLetterFilter
 	(*ListDeadLettersRequest)(nil),   // 1: turnlane.v1.ListDeadLettersRequest
@@ -736,30 +856,34 @@ var file_turnlane_v1_deadletter_proto_goTypes = []any{
 	(*ReadDeadLettersResponse)(nil),  // 5: turnlane.v1.ReadDeadLettersResponse
 	(*RedriveRequest)(nil),           // 6: turnlane.v1.RedriveRequest
 	(*RedriveResponse)(nil),          // 7: turnlane.v1.RedriveResponse
-	(*PurgeDeadLettersRequest)(nil),  // 8: turnlane.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 9: turnlane.v1.PurgeDeadLettersResponse
-	(*timestamppb.Timestamp)(nil),    // 10: google.protobuf.Timestamp
-	(*pb.CloudEvent)(nil),            // 11: io.cloudevents.v1.CloudEvent
+	(*CancelRedriveRequest)(nil),     // 8: turnlane.v1.CancelRedriveRequest
+	(*CancelRedriveResponse)(nil),    // 9: turnlane.v1.CancelRedriveResponse
+	(*PurgeDeadLettersRequest)(nil),  // 10: turnlane.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 11: turnlane.v1.PurgeDeadLettersResponse
+	(*timestamppb.Timestamp)(nil),    // 12: google.protobuf.Timestamp
+	(*pb.CloudEvent)(nil),            // 13: io.cloudevents.v1.CloudEvent
 }
 var file_turnlane_v1_deadletter_proto_depIdxs = []int32{
 	0,  // 0: turnlane.v1.ListDeadLettersRequest.filter:type_name -> turnlane.v1.DeadLetterFilter
 	3,  // 1: turnlane.v1.ListDeadLettersResponse.groups:type_name -> turnlane.v1.DeadLetterGroup
-	10, // 2: turnlane.v1.DeadLetterGroup.first_at:type_name -> google.protobuf.Timestamp
-	10, // 3: turnlane.v1.DeadLetterGroup.last_at:type_name -> google.protobuf.Timestamp
+	12, // 2: turnlane.v1.DeadLetterGroup.first_at:type_name -> google.protobuf.Timestamp
+	12, // 3: turnlane.v1.DeadLetterGroup.last_at:type_name -> google.protobuf.Timestamp
 	0,  // 4: turnlane.v1.ReadDeadLettersRequest.filter:type_name -> turnlane.v1.DeadLetterFilter
-	11, // 5: turnlane.v1.ReadDeadLettersResponse.event:type_name -> io.cloudevents.v1.CloudEvent
+	13, // 5: turnlane.v1.ReadDeadLettersResponse.event:type_name -> io.cloudevents.v1.CloudEvent
 	0,  // 6: turnlane.v1.RedriveRequest.filter:type_name -> turnlane.v1.DeadLetterFilter
 	0,  // 7: turnlane.v1.PurgeDeadLettersRequest.filter:type_name -> turnlane.v1.DeadLetterFilter
 	1,  // 8: turnlane.v1.DeadLetterService.ListDeadLetters:input_type -> turnlane.v1.ListDeadLettersRequest
 	4,  // 9: turnlane.v1.DeadLetterService.ReadDeadLetters:input_type -> turnlane.v1.ReadDeadLettersRequest
 	6,  // 10: turnlane.v1.DeadLetterService.Redrive:input_type -> turnlane.v1.RedriveRequest
-	8,  // 11: turnlane.v1.DeadLetterService.PurgeDeadLetters:input_type -> turnlane.v1.PurgeDeadLettersRequest
-	2,  // 12: turnlane.v1.DeadLetterService.ListDeadLetters:output_type -> turnlane.v1.ListDeadLettersResponse
-	5,  // 13: turnlane.v1.DeadLetterService.ReadDeadLetters:output_type -> turnlane.v1.ReadDeadLettersResponse
-	7,  // 14: turnlane.v1.DeadLetterService.Redrive:output_type -> turnlane.v1.RedriveResponse
-	9,  // 15: turnlane.v1.DeadLetterService.PurgeDeadLetters:output_type -> turnlane.v1.PurgeDeadLettersResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
+	8,  // 11: turnlane.v1.DeadLetterService.CancelRedrive:input_type -> turnlane.v1.CancelRedriveRequest
+	10, // 12: turnlane.v1.DeadLetterService.PurgeDeadLetters:input_type -> turnlane.v1.PurgeDeadLettersRequest
+	2,  // 13: turnlane.v1.DeadLetterService.ListDeadLetters:output_type -> turnlane.v1.ListDeadLettersResponse
+	5,  // 14: turnlane.v1.DeadLetterService.ReadDeadLetters:output_type -> turnlane.v1.ReadDeadLettersResponse
+	7,  // 15: turnlane.v1.DeadLetterService.Redrive:output_type -> turnlane.v1.RedriveResponse
+	9,  // 16: turnlane.v1.DeadLetterService.CancelRedrive:output_type -> turnlane.v1.CancelRedriveResponse
+	11, // 17: turnlane.v1.DeadLetterService.PurgeDeadLetters:output_type -> turnlane.v1.PurgeDeadLettersResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
 	8,  // [8:8] is the sub-list for extension extendee
 	0,  // [0:8] is the sub-list for field type_name
@@ -776,7 +900,7 @@ func file_turnlane_v1_deadletter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_turnlane_v1_deadletter_proto_rawDesc), len(file_turnlane_v1_deadletter_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

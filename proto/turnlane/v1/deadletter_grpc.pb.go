@@ -22,6 +22,7 @@ const (
 	DeadLetterService_ListDeadLetters_FullMethodName  = "/turnlane.v1.DeadLetterService/ListDeadLetters"
 	DeadLetterService_ReadDeadLetters_FullMethodName  = "/turnlane.v1.DeadLetterService/ReadDeadLetters"
 	DeadLetterService_Redrive_FullMethodName          = "/turnlane.v1.DeadLetterService/Redrive"
+	DeadLetterService_CancelRedrive_FullMethodName    = "/turnlane.v1.DeadLetterService/CancelRedrive"
 	DeadLetterService_PurgeDeadLetters_FullMethodName = "/turnlane.v1.DeadLetterService/PurgeDeadLetters"
 )
 
@@ -39,7 +40,10 @@ type DeadLetterServiceClient interface {
 	// dead letter once its event is stored. One runs per topic at a time; it goes on when the caller is
 	// gone, and after a restart. The responses tell its progress.
 	Redrive(ctx context.Context, in *RedriveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RedriveResponse], error)
-	// PurgeDeadLetters removes what a filter takes.
+	// CancelRedrive ends a redrive early. What it brought back stays brought back.
+	CancelRedrive(ctx context.Context, in *CancelRedriveRequest, opts ...grpc.CallOption) (*CancelRedriveResponse, error)
+	// PurgeDeadLetters removes what a filter takes, for good. It needs a filter, and is refused for a topic
+	// with a redrive under way.
 	PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error)
 }
 
@@ -99,6 +103,16 @@ func (c *deadLetterServiceClient) Redrive(ctx context.Context, in *RedriveReques
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DeadLetterService_RedriveClient = grpc.ServerStreamingClient[RedriveResponse]
 
+func (c *deadLetterServiceClient) CancelRedrive(ctx context.Context, in *CancelRedriveRequest, opts ...grpc.CallOption) (*CancelRedriveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelRedriveResponse)
+	err := c.cc.Invoke(ctx, DeadLetterService_CancelRedrive_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *deadLetterServiceClient) PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PurgeDeadLettersResponse)
@@ -123,7 +137,10 @@ type DeadLetterServiceServer interface {
 	// dead letter once its event is stored. One runs per topic at a time; it goes on when the caller is
 	// gone, and after a restart. The responses tell its progress.
 	Redrive(*RedriveRequest, grpc.ServerStreamingServer[RedriveResponse]) error
-	// PurgeDeadLetters removes what a filter takes.
+	// CancelRedrive ends a redrive early. What it brought back stays brought back.
+	CancelRedrive(context.Context, *CancelRedriveRequest) (*CancelRedriveResponse, error)
+	// PurgeDeadLetters removes what a filter takes, for good. It needs a filter, and is refused for a topic
+	// with a redrive under way.
 	PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error)
 	mustEmbedUnimplementedDeadLetterServiceServer()
 }
@@ -143,6 +160,9 @@ func (UnimplementedDeadLetterServiceServer) ReadDeadLetters(*ReadDeadLettersRequ
 }
 func (UnimplementedDeadLetterServiceServer) Redrive(*RedriveRequest, grpc.ServerStreamingServer[RedriveResponse]) error {
 	return status.Error(codes.Unimplemented, "method Redrive not implemented")
+}
+func (UnimplementedDeadLetterServiceServer) CancelRedrive(context.Context, *CancelRedriveRequest) (*CancelRedriveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelRedrive not implemented")
 }
 func (UnimplementedDeadLetterServiceServer) PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeDeadLetters not implemented")
@@ -208,6 +228,24 @@ func _DeadLetterService_Redrive_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DeadLetterService_RedriveServer = grpc.ServerStreamingServer[RedriveResponse]
 
+func _DeadLetterService_CancelRedrive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelRedriveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DeadLetterServiceServer).CancelRedrive(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DeadLetterService_CancelRedrive_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DeadLetterServiceServer).CancelRedrive(ctx, req.(*CancelRedriveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _DeadLetterService_PurgeDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PurgeDeadLettersRequest)
 	if err := dec(in); err != nil {
@@ -236,6 +274,10 @@ var DeadLetterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListDeadLetters",
 			Handler:    _DeadLetterService_ListDeadLetters_Handler,
+		},
+		{
+			MethodName: "CancelRedrive",
+			Handler:    _DeadLetterService_CancelRedrive_Handler,
 		},
 		{
 			MethodName: "PurgeDeadLetters",

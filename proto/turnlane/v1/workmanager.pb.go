@@ -307,15 +307,23 @@ type EventFate int32
 
 const (
 	EventFate_EVENT_FATE_UNSPECIFIED EventFate = 0
-	EventFate_EVENT_FATE_WAITING     EventFate = 1
-	EventFate_EVENT_FATE_IN_TURN     EventFate = 2
-	EventFate_EVENT_FATE_RETRYING    EventFate = 3
-	EventFate_EVENT_FATE_DONE        EventFate = 4
+	// It will come: the worker has not got there yet, or is stopped or paused.
+	EventFate_EVENT_FATE_WAITING EventFate = 1
+	// Its handler runs, or has ended and its outputs are not stored yet.
+	EventFate_EVENT_FATE_IN_TURN EventFate = 2
+	// An attempt failed, and another one will come.
+	EventFate_EVENT_FATE_RETRYING EventFate = 3
+	// The worker is past it: handled, or dropped.
+	EventFate_EVENT_FATE_DONE EventFate = 4
 	// Another slot's.
 	EventFate_EVENT_FATE_FILTERED EventFate = 5
-	EventFate_EVENT_FATE_DEAD     EventFate = 6
-	// Before the worker began.
+	// Given up on; it is a dead letter.
+	EventFate_EVENT_FATE_DEAD EventFate = 6
+	// Before the worker began, so that it never came.
 	EventFate_EVENT_FATE_SKIPPED EventFate = 7
+	// Before the place where the worker began anew, by a seek or with replay off: it came before that, or
+	// was passed over.
+	EventFate_EVENT_FATE_PASSED EventFate = 8
 )
 
 // Enum value maps for EventFate.
@@ -329,6 +337,7 @@ var (
 		5: "EVENT_FATE_FILTERED",
 		6: "EVENT_FATE_DEAD",
 		7: "EVENT_FATE_SKIPPED",
+		8: "EVENT_FATE_PASSED",
 	}
 	EventFate_value = map[string]int32{
 		"EVENT_FATE_UNSPECIFIED": 0,
@@ -339,6 +348,7 @@ var (
 		"EVENT_FATE_FILTERED":    5,
 		"EVENT_FATE_DEAD":        6,
 		"EVENT_FATE_SKIPPED":     7,
+		"EVENT_FATE_PASSED":      8,
 	}
 )
 
@@ -559,8 +569,9 @@ type Policy struct {
 	MaxCrashes uint32 `protobuf:"varint,6,opt,name=max_crashes,json=maxCrashes,proto3" json:"max_crashes,omitempty"`
 	// What becomes of an event that is given up on. Default DEAD_LETTER.
 	OnExhausted OnExhausted `protobuf:"varint,7,opt,name=on_exhausted,json=onExhausted,proto3,enum=turnlane.v1.OnExhausted" json:"on_exhausted,omitempty"`
-	// The topic of the worker's dead letters, dlq.<something>. Default dlq.<topic of the event>.
-	DeadLetterTopic string `protobuf:"bytes,8,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
+	// The topic of the worker's dead letters, dlq.<something> but not dlq.dlq.<something>, and none that the
+	// worker reads. Unset or empty: dlq.<topic of the event>.
+	DeadLetterTopic *string `protobuf:"bytes,8,opt,name=dead_letter_topic,json=deadLetterTopic,proto3,oneof" json:"dead_letter_topic,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -645,8 +656,8 @@ func (x *Policy) GetOnExhausted() OnExhausted {
 }
 
 func (x *Policy) GetDeadLetterTopic() string {
-	if x != nil {
-		return x.DeadLetterTopic
+	if x != nil && x.DeadLetterTopic != nil {
+		return *x.DeadLetterTopic
 	}
 	return ""
 }
@@ -2107,12 +2118,15 @@ type UpdateWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An id, or a name.
 	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// The revision that the change is made to; another one is ABORTED.
+	// The revision that the change is made to, as a read of the worker gave it; of another one the change is
+	// refused as ABORTED, with the present revision among the facts.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Replace the whole of what is set.
-	Tags          *TagSet    `protobuf:"bytes,3,opt,name=tags,proto3,oneof" json:"tags,omitempty"`
-	Config        *ConfigSet `protobuf:"bytes,4,opt,name=config,proto3,oneof" json:"config,omitempty"`
-	Policy        *Policy    `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`
+	// All tags that the worker is to have; unset changes none.
+	Tags *TagSet `protobuf:"bytes,3,opt,name=tags,proto3,oneof" json:"tags,omitempty"`
+	// The whole config that the worker is to have; unset changes nothing.
+	Config *ConfigSet `protobuf:"bytes,4,opt,name=config,proto3,oneof" json:"config,omitempty"`
+	// What is set in it replaces what the worker has; what is unset stays.
+	Policy        *Policy `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2508,17 +2522,19 @@ type SendCommandRequest struct {
 	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	// The command's name, [A-Za-z0-9._-]{1,128}: the event's type.
 	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
-	// The event's data.
+	// The event's data; JSON unless datacontenttype says otherwise.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	// Default application/json.
 	Datacontenttype string `protobuf:"bytes,4,opt,name=datacontenttype,proto3" json:"datacontenttype,omitempty"`
 	// The event's id, made up if empty. It is also the correlation id of the reply.
 	Id string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
-	// How long to wait for the reply; unset or zero returns once the command is stored.
+	// How long to wait for the reply, up to an hour; unset or zero returns once the command is stored.
 	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
-	// To a worker that is not desired RUNNING: fail at once instead of letting the command wait.
+	// If the worker is not started, or has FAILED: fail at once, as FAILED_PRECONDITION, instead of letting
+	// the command wait for it.
 	FailIfStopped bool `protobuf:"varint,7,opt,name=fail_if_stopped,json=failIfStopped,proto3" json:"fail_if_stopped,omitempty"`
-	// Where replies go instead of wrk.<type>.reply.<worker id>. Excludes wait.
+	// Where the reply goes instead of wrk.<type>.reply.<worker id>: a topic that users publish to.
+	// Excludes wait.
 	ReplyTo       string `protobuf:"bytes,8,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2857,9 +2873,14 @@ func (x *GetWorkerStateResponse) GetState() map[string][]byte {
 }
 
 type GetEventStatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Position      string                 `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Position string                 `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	// Only this worker: an id, or a name.
+	Worker string `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
+	// Default 100, at most 1,000.
+	PageSize      uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2908,11 +2929,37 @@ func (x *GetEventStatusRequest) GetPosition() string {
 	return ""
 }
 
+func (x *GetEventStatusRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *GetEventStatusRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *GetEventStatusRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type GetEventStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the topic still holds the event.
-	Held          bool             `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
-	Workers       []*EventAtWorker `protobuf:"bytes,2,rep,name=workers,proto3" json:"workers,omitempty"`
+	Held bool `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	// In order of their ids.
+	Workers []*EventAtWorker `protobuf:"bytes,2,rep,name=workers,proto3" json:"workers,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Not all dead letters could be looked through: what is called done may be dead.
+	Incomplete    bool `protobuf:"varint,4,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2961,20 +3008,39 @@ func (x *GetEventStatusResponse) GetWorkers() []*EventAtWorker {
 	return nil
 }
 
+func (x *GetEventStatusResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *GetEventStatusResponse) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
 // EventAtWorker is an event's fate at one worker.
 type EventAtWorker struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId   string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	WorkerName string                 `protobuf:"bytes,2,opt,name=worker_name,json=workerName,proto3" json:"worker_name,omitempty"`
 	Fate       EventFate              `protobuf:"varint,3,opt,name=fate,proto3,enum=turnlane.v1.EventFate" json:"fate,omitempty"`
-	Attempt    uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	RetryAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
-	Error      string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// Of an event in turn the attempt that runs; of others how many failed.
+	Attempt uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// When the next attempt is due, where it is known.
+	RetryAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	// Of the last attempt that failed.
+	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
 	// Of a dead letter.
 	DeadLetterTopic    string `protobuf:"bytes,7,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
 	DeadLetterPosition string `protobuf:"bytes,8,opt,name=dead_letter_position,json=deadLetterPosition,proto3" json:"dead_letter_position,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The worker is paused or does not run, so that nothing moves until it does.
+	HeldUp        string `protobuf:"bytes,9,opt,name=held_up,json=heldUp,proto3" json:"held_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EventAtWorker) Reset() {
@@ -3063,6 +3129,13 @@ func (x *EventAtWorker) GetDeadLetterPosition() string {
 	return ""
 }
 
+func (x *EventAtWorker) GetHeldUp() string {
+	if x != nil {
+		return x.HeldUp
+	}
+	return ""
+}
+
 var File_turnlane_v1_workmanager_proto protoreflect.FileDescriptor
 
 const file_turnlane_v1_workmanager_proto_rawDesc = "" +
@@ -3076,7 +3149,7 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\x02at\"_\n" +
 	"\x06Replay\x12+\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x17.turnlane.v1.ReplayModeR\x04mode\x12(\n" +
-	"\x05first\x18\x02 \x01(\v2\x12.turnlane.v1.StartR\x05first\"\xaa\x03\n" +
+	"\x05first\x18\x02 \x01(\v2\x12.turnlane.v1.StartR\x05first\"\xc5\x03\n" +
 	"\x06Policy\x12B\n" +
 	"\x0fhandler_timeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x0ehandlerTimeout\x12>\n" +
 	"\rhandler_grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\fhandlerGrace\x12!\n" +
@@ -3086,8 +3159,9 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"maxBackoff\x12\x1f\n" +
 	"\vmax_crashes\x18\x06 \x01(\rR\n" +
 	"maxCrashes\x12;\n" +
-	"\fon_exhausted\x18\a \x01(\x0e2\x18.turnlane.v1.OnExhaustedR\vonExhausted\x12*\n" +
-	"\x11dead_letter_topic\x18\b \x01(\tR\x0fdeadLetterTopic\"\xc5\a\n" +
+	"\fon_exhausted\x18\a \x01(\x0e2\x18.turnlane.v1.OnExhaustedR\vonExhausted\x12/\n" +
+	"\x11dead_letter_topic\x18\b \x01(\tH\x00R\x0fdeadLetterTopic\x88\x01\x01B\x14\n" +
+	"\x12_dead_letter_topic\"\xc5\a\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -3282,13 +3356,21 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"I\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x9d\x01\n" +
 	"\x15GetEventStatusRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"b\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\x12\x16\n" +
+	"\x06worker\x18\x03 \x01(\tR\x06worker\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\xaa\x01\n" +
 	"\x16GetEventStatusResponse\x12\x12\n" +
 	"\x04held\x18\x01 \x01(\bR\x04held\x124\n" +
-	"\aworkers\x18\x02 \x03(\v2\x1a.turnlane.v1.EventAtWorkerR\aworkers\"\xbe\x02\n" +
+	"\aworkers\x18\x02 \x03(\v2\x1a.turnlane.v1.EventAtWorkerR\aworkers\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x04 \x01(\bR\n" +
+	"incomplete\"\xd7\x02\n" +
 	"\rEventAtWorker\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1f\n" +
 	"\vworker_name\x18\x02 \x01(\tR\n" +
@@ -3298,7 +3380,8 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\bretry_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x12*\n" +
 	"\x11dead_letter_topic\x18\a \x01(\tR\x0fdeadLetterTopic\x120\n" +
-	"\x14dead_letter_position\x18\b \x01(\tR\x12deadLetterPosition*\xae\x01\n" +
+	"\x14dead_letter_position\x18\b \x01(\tR\x12deadLetterPosition\x12\x17\n" +
+	"\aheld_up\x18\t \x01(\tR\x06heldUp*\xae\x01\n" +
 	"\vWorkerState\x12\x1c\n" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15WORKER_STATE_STARTING\x10\x01\x12\x18\n" +
@@ -3325,7 +3408,7 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\x18ON_EXHAUSTED_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18ON_EXHAUSTED_DEAD_LETTER\x10\x01\x12\x15\n" +
 	"\x11ON_EXHAUSTED_DROP\x10\x02\x12\x16\n" +
-	"\x12ON_EXHAUSTED_PAUSE\x10\x03*\xcb\x01\n" +
+	"\x12ON_EXHAUSTED_PAUSE\x10\x03*\xe2\x01\n" +
 	"\tEventFate\x12\x1a\n" +
 	"\x16EVENT_FATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EVENT_FATE_WAITING\x10\x01\x12\x16\n" +
@@ -3334,7 +3417,8 @@ const file_turnlane_v1_workmanager_proto_rawDesc = "" +
 	"\x0fEVENT_FATE_DONE\x10\x04\x12\x17\n" +
 	"\x13EVENT_FATE_FILTERED\x10\x05\x12\x13\n" +
 	"\x0fEVENT_FATE_DEAD\x10\x06\x12\x16\n" +
-	"\x12EVENT_FATE_SKIPPED\x10\a2\x99\t\n" +
+	"\x12EVENT_FATE_SKIPPED\x10\a\x12\x15\n" +
+	"\x11EVENT_FATE_PASSED\x10\b2\x99\t\n" +
 	"\x12WorkManagerService\x12S\n" +
 	"\fCreateWorker\x12 .turnlane.v1.CreateWorkerRequest\x1a!.turnlane.v1.CreateWorkerResponse\x12J\n" +
 	"\tGetWorker\x12\x1d.turnlane.v1.GetWorkerRequest\x1a\x1e.turnlane.v1.GetWorkerResponse\x12P\n" +
@@ -3521,6 +3605,7 @@ func file_turnlane_v1_workmanager_proto_init() {
 		(*Start_Time)(nil),
 		(*Start_Position)(nil),
 	}
+	file_turnlane_v1_workmanager_proto_msgTypes[2].OneofWrappers = []any{}
 	file_turnlane_v1_workmanager_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

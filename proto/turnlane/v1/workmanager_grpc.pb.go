@@ -71,7 +71,9 @@ type WorkManagerServiceClient interface {
 	PauseWorker(ctx context.Context, in *PauseWorkerRequest, opts ...grpc.CallOption) (*PauseWorkerResponse, error)
 	// ResumeWorker ends a pause, also one that the policy on_exhausted began.
 	ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error)
-	// SendCommand sends a command to one worker, and with wait returns the reply.
+	// SendCommand stores a command for one worker and, with wait, returns the reply. If none comes in time
+	// the call is DEADLINE_EXCEEDED: the command is stored all the same, and may still run. A command that
+	// failed is an answer too: see CommandReply.error_reason.
 	SendCommand(ctx context.Context, in *SendCommandRequest, opts ...grpc.CallOption) (*SendCommandResponse, error)
 	// GetWorkerState returns what a worker's handler keeps.
 	GetWorkerState(ctx context.Context, in *GetWorkerStateRequest, opts ...grpc.CallOption) (*GetWorkerStateResponse, error)
@@ -263,7 +265,9 @@ type WorkManagerServiceServer interface {
 	PauseWorker(context.Context, *PauseWorkerRequest) (*PauseWorkerResponse, error)
 	// ResumeWorker ends a pause, also one that the policy on_exhausted began.
 	ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error)
-	// SendCommand sends a command to one worker, and with wait returns the reply.
+	// SendCommand stores a command for one worker and, with wait, returns the reply. If none comes in time
+	// the call is DEADLINE_EXCEEDED: the command is stored all the same, and may still run. A command that
+	// failed is an answer too: see CommandReply.error_reason.
 	SendCommand(context.Context, *SendCommandRequest) (*SendCommandResponse, error)
 	// GetWorkerState returns what a worker's handler keeps.
 	GetWorkerState(context.Context, *GetWorkerStateRequest) (*GetWorkerStateResponse, error)

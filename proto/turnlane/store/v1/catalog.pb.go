@@ -241,11 +241,19 @@ func (x *WorkerRecord) GetEdition() uint64 {
 
 // TopicStart is a fixed beginning: everything after the position.
 type TopicStart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Ms            uint64                 `protobuf:"varint,3,opt,name=ms,proto3" json:"ms,omitempty"`
-	Seq           uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Topic       string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Ms          uint64                 `protobuf:"varint,3,opt,name=ms,proto3" json:"ms,omitempty"`
+	Seq         uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The last beginning that did not go on from a cursor: what lies above it came, as far as the cursor.
+	AnewMs  uint64 `protobuf:"varint,5,opt,name=anew_ms,json=anewMs,proto3" json:"anew_ms,omitempty"`
+	AnewSeq uint64 `protobuf:"varint,6,opt,name=anew_seq,json=anewSeq,proto3" json:"anew_seq,omitempty"`
+	// The lowest of those beginnings: what lies at or below it never came.
+	LowestMs  uint64 `protobuf:"varint,7,opt,name=lowest_ms,json=lowestMs,proto3" json:"lowest_ms,omitempty"`
+	LowestSeq uint64 `protobuf:"varint,8,opt,name=lowest_seq,json=lowestSeq,proto3" json:"lowest_seq,omitempty"`
+	// It only tells of the past: the next start of the worker begins anew there.
+	Spent         bool `protobuf:"varint,9,opt,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +314,41 @@ func (x *TopicStart) GetSeq() uint64 {
 		return x.Seq
 	}
 	return 0
+}
+
+func (x *TopicStart) GetAnewMs() uint64 {
+	if x != nil {
+		return x.AnewMs
+	}
+	return 0
+}
+
+func (x *TopicStart) GetAnewSeq() uint64 {
+	if x != nil {
+		return x.AnewSeq
+	}
+	return 0
+}
+
+func (x *TopicStart) GetLowestMs() uint64 {
+	if x != nil {
+		return x.LowestMs
+	}
+	return 0
+}
+
+func (x *TopicStart) GetLowestSeq() uint64 {
+	if x != nil {
+		return x.LowestSeq
+	}
+	return 0
+}
+
+func (x *TopicStart) GetSpent() bool {
+	if x != nil {
+		return x.Spent
+	}
+	return false
 }
 
 // GroupRecord claims the slots of one group on one topic, under group/<group>/<topic>.
@@ -443,20 +486,37 @@ func (x *Placement) GetPaused() bool {
 	return false
 }
 
-// RedriveRecord is a redrive under way of one topic of dead letters, under redrive/<topic>. There is one
-// at a time, so that no dead letter is taken twice.
+// RedriveRecord is the redrive of one topic of dead letters that is under way, or the last one there
+// was, under redrive/<topic>. There is one at a time, so that no dead letter is taken twice.
 type RedriveRecord struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Topic       string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
-	Type        string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	Fingerprint string                 `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	To          string                 `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
-	Rate        uint32                 `protobuf:"varint,6,opt,name=rate,proto3" json:"rate,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Topic string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The filter. The position is all or nothing; type and fingerprint match everything when empty.
+	Type        string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Fingerprint string `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	To          string `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
+	Rate        uint32 `protobuf:"varint,6,opt,name=rate,proto3" json:"rate,omitempty"`
 	// It ends with the topic as it was when it was asked for.
-	UntilMs       uint64 `protobuf:"varint,7,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
-	UntilSeq      uint64 `protobuf:"varint,8,opt,name=until_seq,json=untilSeq,proto3" json:"until_seq,omitempty"`
-	Done          uint64 `protobuf:"varint,9,opt,name=done,proto3" json:"done,omitempty"`
+	UntilMs  uint64 `protobuf:"varint,7,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	UntilSeq uint64 `protobuf:"varint,8,opt,name=until_seq,json=untilSeq,proto3" json:"until_seq,omitempty"`
+	Done     uint64 `protobuf:"varint,9,opt,name=done,proto3" json:"done,omitempty"`
+	// Grows with every redrive of the topic: what it appends is told from what an earlier one did.
+	Number   uint64 `protobuf:"varint,10,opt,name=number,proto3" json:"number,omitempty"`
+	Total    uint64 `protobuf:"varint,11,opt,name=total,proto3" json:"total,omitempty"`
+	Skipped  uint64 `protobuf:"varint,12,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Finished bool   `protobuf:"varint,13,opt,name=finished,proto3" json:"finished,omitempty"`
+	// Somebody asked for its end. It is finished when what it has in hand is settled.
+	Cancelled bool `protobuf:"varint,14,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// What holds it up, if something does.
+	Trouble    string                 `protobuf:"bytes,15,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Position   string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`
+	StartedAt  *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// The token of the leader that is at it: a higher one has taken it over.
+	Token uint64 `protobuf:"varint,19,opt,name=token,proto3" json:"token,omitempty"`
+	// What is up to here may be in the topic and brought back, both.
+	InHand        string `protobuf:"bytes,20,opt,name=in_hand,json=inHand,proto3" json:"in_hand,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -554,6 +614,83 @@ func (x *RedriveRecord) GetDone() uint64 {
 	return 0
 }
 
+func (x *RedriveRecord) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetSkipped() uint64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetFinished() bool {
+	if x != nil {
+		return x.Finished
+	}
+	return false
+}
+
+func (x *RedriveRecord) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
+func (x *RedriveRecord) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *RedriveRecord) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *RedriveRecord) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
+}
+
+func (x *RedriveRecord) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *RedriveRecord) GetInHand() string {
+	if x != nil {
+		return x.InHand
+	}
+	return ""
+}
+
 // TopicRecord is a topic's settings, under topic/<topic>.
 type TopicRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -646,13 +783,19 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
 	"\n" +
 	"TopicStart\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x0e\n" +
 	"\x02ms\x18\x03 \x01(\x04R\x02ms\x12\x10\n" +
-	"\x03seq\x18\x04 \x01(\x04R\x03seq\"\xaf\x01\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x17\n" +
+	"\aanew_ms\x18\x05 \x01(\x04R\x06anewMs\x12\x19\n" +
+	"\banew_seq\x18\x06 \x01(\x04R\aanewSeq\x12\x1b\n" +
+	"\tlowest_ms\x18\a \x01(\x04R\blowestMs\x12\x1d\n" +
+	"\n" +
+	"lowest_seq\x18\b \x01(\x04R\tlowestSeq\x12\x14\n" +
+	"\x05spent\x18\t \x01(\bR\x05spent\"\xaf\x01\n" +
 	"\vGroupRecord\x12\x1d\n" +
 	"\n" +
 	"group_size\x18\x01 \x01(\rR\tgroupSize\x12E\n" +
@@ -667,7 +810,7 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\aedition\x18\x04 \x01(\x04R\aedition\x12\x16\n" +
-	"\x06paused\x18\x05 \x01(\bR\x06paused\"\xdb\x01\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\"\xba\x04\n" +
 	"\rRedriveRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
@@ -677,7 +820,21 @@ const file_turnlane_store_v1_catalog_proto_rawDesc = "" +
 	"\x04rate\x18\x06 \x01(\rR\x04rate\x12\x19\n" +
 	"\buntil_ms\x18\a \x01(\x04R\auntilMs\x12\x1b\n" +
 	"\tuntil_seq\x18\b \x01(\x04R\buntilSeq\x12\x12\n" +
-	"\x04done\x18\t \x01(\x04R\x04done\"R\n" +
+	"\x04done\x18\t \x01(\x04R\x04done\x12\x16\n" +
+	"\x06number\x18\n" +
+	" \x01(\x04R\x06number\x12\x14\n" +
+	"\x05total\x18\v \x01(\x04R\x05total\x12\x18\n" +
+	"\askipped\x18\f \x01(\x04R\askipped\x12\x1a\n" +
+	"\bfinished\x18\r \x01(\bR\bfinished\x12\x1c\n" +
+	"\tcancelled\x18\x0e \x01(\bR\tcancelled\x12\x18\n" +
+	"\atrouble\x18\x0f \x01(\tR\atrouble\x12\x1a\n" +
+	"\bposition\x18\x10 \x01(\tR\bposition\x129\n" +
+	"\n" +
+	"started_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
+	"\vfinished_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAt\x12\x14\n" +
+	"\x05token\x18\x13 \x01(\x04R\x05token\x12\x17\n" +
+	"\ain_hand\x18\x14 \x01(\tR\x06inHand\"R\n" +
 	"\vTopicRecord\x12\x1b\n" +
 	"\tmax_bytes\x18\x01 \x01(\x04R\bmaxBytes\x12&\n" +
 	"\x0fmax_age_seconds\x18\x02 \x01(\x04R\rmaxAgeSecondsB>Z<github.com/turnlane/turnlane/proto/turnlane/store/v1;storev1b\x06proto3"
@@ -720,11 +877,13 @@ var file_turnlane_store_v1_catalog_proto_depIdxs = []int32{
 	12, // 6: turnlane.store.v1.WorkerRecord.created_at:type_name -> google.protobuf.Timestamp
 	12, // 7: turnlane.store.v1.WorkerRecord.updated_at:type_name -> google.protobuf.Timestamp
 	8,  // 8: turnlane.store.v1.GroupRecord.members:type_name -> turnlane.store.v1.GroupRecord.MembersEntry
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	12, // 9: turnlane.store.v1.RedriveRecord.started_at:type_name -> google.protobuf.Timestamp
+	12, // 10: turnlane.store.v1.RedriveRecord.finished_at:type_name -> google.protobuf.Timestamp
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_turnlane_store_v1_catalog_proto_init() }
