@@ -18,7 +18,12 @@
 // A worker has one turn at a time, so a handler's fields need no lock. Events of one topic come in the
 // order of the topic. An event comes at least once: after a crash a few come again, and Turn.Replayed
 // is true for each of them. Outputs added with Turn.Publish are stored exactly once. The worker's
-// place in its topics moves past an event only after its outputs are stored.
+// place in its topics moves past an event only after its outputs are stored. What it keeps with Turn.State is
+// stored in one step with that place: each event counts in it exactly once.
+//
+// A handler may implement Starter, Stopper and Commander too. When the worker's config is changed while it
+// runs, its handler is stopped between two turns and the factory makes another one; changed tags are there
+// with the next turn's Worker.
 //
 // # What a handler must do
 //

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/turnlane/turnlane/event"
 )
@@ -26,7 +28,9 @@ type Turn struct {
 	decErr  error
 	trace   *trace // of outputs; nil until somebody asks
 	outputs []Output
-	refused error // the first output that could never be stored
+	refused error // the first output that could never be stored, or why there is no state
+	origin  *Origin
+	edits   *edits // of the state; nil until there is one
 }
 
 // TurnInput is what a runtime, or a test, makes a Turn from.
@@ -38,6 +42,26 @@ type TurnInput struct {
 	Replayed bool // see Turn.Replayed
 	// Check refuses an output that could never be stored; nil checks nothing.
 	Check func(topic string, e *event.Event) error
+	// State is the worker's state; nil: the turn has none.
+	State *Values
+	// Run is part of what makes ids of outputs. 0 stands for the worker's.
+	Run uint64
+	// Host is whoever runs the turn; nil: it can neither be extended nor tell its progress.
+	Host Host
+}
+
+// Host is whoever runs a turn.
+type Host interface {
+	// Extend and Progress are those of Turn.
+	Extend(d time.Duration) error
+	Progress(text string)
+}
+
+// Origin is where an event came from at first that was given up, and was brought back.
+type Origin struct {
+	Topic    string
+	Position event.Position
+	Run      uint64
 }
 
 // Output is an event that a turn publishes when it succeeds.
@@ -55,11 +79,22 @@ func (t *Turn) Init(in TurnInput) { t.in = in }
 // Worker returns the worker that the turn is for. It must not be changed.
 func (t *Turn) Worker() *Worker { return t.in.Worker }
 
-// Topic returns the topic that the event came on.
-func (t *Turn) Topic() string { return t.in.Topic }
+// Topic returns the topic that the event came on. For one that was given up and brought back it is the
+// one that it came on at first.
+func (t *Turn) Topic() string {
+	if t.origin != nil {
+		return t.origin.Topic
+	}
+	return t.in.Topic
+}
 
 // Position returns the event's place in its topic.
-func (t *Turn) Position() event.Position { return t.in.Entry.Pos }
+func (t *Turn) Position() event.Position {
+	if t.origin != nil {
+		return t.origin.Position
+	}
+	return t.in.Entry.Pos
+}
 
 // StoredAt returns when the event was accepted, by the clock of the gateway that accepted it.
 func (t *Turn) StoredAt() time.Time { return t.in.Entry.Record.StoredAt() }
@@ -96,6 +131,15 @@ func (t *Turn) decodeLocked() (*event.Event, error) {
 	return t.event, t.decErr
 }
 
+// Redriven makes the turn one for an event that was given up and brought back: the event as it was, and
+// where it came from at first. It is for runtimes, before the handler is called.
+func (t *Turn) Redriven(original *event.Event, from Origin) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.event, t.decErr, t.decoded = original, nil, true
+	t.origin, t.in.Replayed = &from, true
+}
+
 // SetTrace makes outputs that have no trace of their own belong to this one, instead of that of the
 // turn's event. It is for runtimes, which trace turns, before the handler is called. The texts are those
 // of the W3C's headers; state may be empty.
@@ -118,6 +162,14 @@ const (
 	traceParent = "traceparent"
 	traceState  = "tracestate"
 )
+
+// Trace gives an event that belongs to the turn, and is not one of its outputs, the turn's trace, unless it
+// has one. It is for runtimes.
+func (t *Turn) Trace(e *event.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.traceLocked(e)
+}
 
 // traceLocked gives an output the turn's trace, unless it has one.
 func (t *Turn) traceLocked(e *event.Event) {
@@ -190,14 +242,90 @@ func (t *Turn) Publish(topic string, e *event.Event) error {
 }
 
 func (t *Turn) outputIDLocked() string {
-	w := t.in.Worker
-	b := make([]byte, 0, len(w.ID)+len(t.in.Topic)+64)
-	b = append(b, w.ID...)
-	b = strconv.AppendUint(append(b, '.'), w.Run, 10)
-	b = append(append(b, '.'), t.in.Topic...)
-	b = append(append(b, '.'), t.in.Entry.Pos.String()...)
+	b := appendPlace(make([]byte, 0, len(t.in.Worker.ID)+len(t.in.Topic)+64), t.in.Worker.ID, t.run(), t.in.Topic, t.in.Entry.Pos)
 	b = strconv.AppendInt(append(b, '.'), int64(len(t.outputs)), 10)
 	return string(b)
+}
+
+func (t *Turn) run() uint64 {
+	if t.in.Run != 0 {
+		return t.in.Run
+	}
+	return t.in.Worker.Run
+}
+
+func appendPlace(b []byte, worker string, run uint64, topic string, pos event.Position) []byte {
+	b = append(b, worker...)
+	b = strconv.AppendUint(append(b, '.'), run, 10)
+	b = append(append(b, '.'), topic...)
+	return append(append(b, '.'), pos.String()...)
+}
+
+// EffectKey returns a name for the n-th effect of this event on the world outside, such as the idempotency
+// key of a payment. It is the same in every attempt at the event, also after a crash, on another runtime,
+// and when the event was given up and is brought back; it is another one after a seek, which asks for the
+// effect anew.
+func (t *Turn) EffectKey(n int) string {
+	t.mu.Lock()
+	origin := t.origin
+	t.mu.Unlock()
+	run, topic, pos := t.run(), t.in.Topic, t.in.Entry.Pos
+	if origin != nil {
+		run, topic, pos = origin.Run, origin.Topic, origin.Position
+	}
+	b := appendPlace(make([]byte, 0, len(t.in.Worker.ID)+len(topic)+72), t.in.Worker.ID, run, topic, pos)
+	return string(strconv.AppendInt(append(b, ".effect."...), int64(n), 10))
+}
+
+// ErrCannotExtend is returned by Extend on a turn whose host has no deadline to move.
+var ErrCannotExtend = errors.New("this turn has no deadline that can be moved")
+
+// Extend moves the turn's deadline to d from now, unless it is later already, and with it the end of the
+// context. A handler that has long work calls it every now and then: it shows that the work goes on. All
+// of a turn may take MaxTurn of the worker's handler timeout; beyond that the deadline goes as far as it
+// may, and the error says so. After the deadline has passed there is nothing to extend.
+func (t *Turn) Extend(d time.Duration) error {
+	switch {
+	case t.Closed():
+		return ErrTurnClosed
+	case d <= 0:
+		return &event.Error{Field: "extension", Rule: "is " + d.String(), Fix: "give a positive duration: it counts from now"}
+	case t.in.Host == nil:
+		return ErrCannotExtend
+	}
+	return t.in.Host.Extend(d)
+}
+
+// MaxTurn is how long a turn may take in all, extensions included, of a worker with the handler timeout:
+// ten times as long or an hour, whichever is more, but a day at most, and never less than the timeout.
+func MaxTurn(handlerTimeout time.Duration) time.Duration {
+	const day = 24 * time.Hour
+	if handlerTimeout >= day/10 {
+		return max(handlerTimeout, day)
+	}
+	return max(10*handlerTimeout, time.Hour)
+}
+
+// MaxProgress bounds what Progress shows, in bytes.
+const MaxProgress = 256
+
+// Progress says how far the turn is, for people who look at the worker while it runs: the text is part of
+// what GetWorker returns until the turn ends. It is cut at MaxProgress bytes, and control characters become
+// spaces. It costs no write, and does not move the deadline.
+func (t *Turn) Progress(text string) {
+	if t.in.Host == nil || t.Closed() {
+		return
+	}
+	if len(text) > MaxProgress {
+		text = text[:MaxProgress]
+	}
+	text = strings.ToValidUTF8(text, "")
+	t.in.Host.Progress(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text))
 }
 
 func (t *Turn) refuseLocked(topic string, err error) error {

@@ -15,7 +15,7 @@ type Floor struct {
 	open  []open // in order of their positions
 	first int    // of open, the first that counts
 	epoch uint32
-	at    event.Position // the highest that At returned in this epoch
+	at    event.Position // the highest in this epoch that At returned, or below which all is finished
 }
 
 type open struct {
@@ -58,6 +58,7 @@ func (f *Floor) Done(t Ticket) (moved bool) {
 		return false
 	}
 	for f.first < len(f.open) && f.open[f.first].done {
+		f.at = f.open[f.first].pos
 		f.first++
 	}
 	if f.first == len(f.open) {
@@ -69,8 +70,9 @@ func (f *Floor) Done(t Ticket) (moved bool) {
 // Open returns how many events are in hand and not known to be finished with all before them.
 func (f *Floor) Open() int { return len(f.open) - f.first }
 
-// At returns the cursor, given the oldest event that waits in the lane, if there is one, and the newest
-// position that the lane's feed has examined. It never goes back but by Reset.
+// At returns the cursor, given the oldest event that waits in the lane, if there is one, and a position up
+// to which the lane's feed has examined its topic: now, or some time ago. It is the newest event at least
+// up to which all are finished, and it never goes back but by Reset.
 func (f *Floor) At(waiting event.Position, waits bool, examined event.Position) event.Position {
 	at := examined
 	switch {

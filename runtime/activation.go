@@ -19,15 +19,19 @@ import (
 
 // activation is one live worker. It is the Body of its cell.
 type activation struct {
-	r       *Runtime
-	typ     *hosted
-	worker  *actor.Worker
-	handler actor.Handler
-	policy  policy
-	owner   store.Owner // Worker, Session and Token; never changed
-	start   store.Start
-	slots   grouping.Set
-	cell    engine.Cell
+	r      *Runtime
+	typ    *hosted
+	worker *actor.Worker // who it is, which never changes: config and tags may, see shown
+	// handler and commands change between two turns only, by whoever settles the place.
+	handler  actor.Handler
+	commands actor.Commands
+	rules    atomic.Pointer[policy] // see policy; what is stored is not changed
+	failure  error                  // why it must be reported as FAILED when it stops
+	edition  uint64                 // of the record that it has taken over; used by whoever settles the place
+	owner    store.Owner            // Worker, Session and Token; never changed
+	start    store.Start
+	slots    grouping.Set
+	cell     engine.Cell
 
 	// ended says that the activation must go: it was stopped, or refused by the store, or its handler
 	// is stuck.
@@ -36,8 +40,14 @@ type activation struct {
 	wasRefused atomic.Bool
 	// lost says that a handler was given up, and may still run.
 	lost atomic.Bool
+	// inTurn says that a turn was given out and has not been told as ended.
+	inTurn atomic.Bool
+	pause  pause
 
 	mu       sync.Mutex
+	shown    *actor.Worker // what turns see
+	values   actor.Values  // of the state; changed between two turns only
+	state    *ledger       // nil while the worker has no state
 	box      inbox.Inbox
 	lanes    []lane
 	frozen   bool          // nothing is taken, published or stored any more
@@ -64,10 +74,15 @@ type policy struct {
 	backoff, maxBackoff time.Duration
 }
 
+// policy returns how the worker's turns are run now.
+func (a *activation) policy() *policy { return a.rules.Load() }
+
 // lane is one topic of an activation: the sink of its feed.
 type lane struct {
 	a     *activation
 	index int
+	kind  laneKind
+	topic string
 	feed  *fanout.Feed // set once it is open; guarded by a.mu
 
 	floor cursors.Floor
@@ -88,8 +103,6 @@ type lane struct {
 	log     string         // the incarnation that floor and stored are of
 	gaps    uint32
 }
-
-func (l *lane) topic() string { return l.a.worker.Topics[l.index] }
 
 // Offer implements feed.Sink.
 func (l *lane) Offer(entries []event.Entry) int {
@@ -136,8 +149,14 @@ func (a *activation) Next() engine.Turn {
 // next returns the turn to take, if there is one. Again says that an event was given up instead.
 func (a *activation) next() (t *turn, again bool) {
 	a.mu.Lock()
+	if a.pause.wanted.Load() && !a.frozen {
+		a.mu.Unlock()
+		a.typ.limit.give(a)
+		return nil, false
+	}
 	if t := a.ready; t != nil && !a.frozen {
 		a.ready = nil
+		a.inTurn.Store(true)
 		a.mu.Unlock()
 		return t, false
 	}
@@ -175,14 +194,17 @@ func (a *activation) next() (t *turn, again bool) {
 		t.last = k.Attempt
 	}
 	t.Turn.Init(actor.TurnInput{
-		Worker:   a.worker,
-		Topic:    l.topic(),
+		Worker:   a.shown,
+		Topic:    l.topic,
 		Entry:    item.Entry,
 		Attempt:  attempt,
 		Replayed: !item.Former && !l.replayTo.Less(item.Entry.Pos),
 		Check:    a.r.check,
+		State:    &a.values,
+		Run:      l.run(),
+		Host:     t,
 	})
-	verdict := a.policy.verdict(k)
+	verdict := a.policy().verdict(k)
 	mark := verdict == "" && !item.Former && !l.markTo.Less(item.Entry.Pos)
 	if mark {
 		k := l.noteLocked(item.Entry.Pos)
@@ -192,6 +214,7 @@ func (a *activation) next() (t *turn, again bool) {
 		l.markDirtyLocked()
 	}
 	feed := l.feed
+	a.inTurn.Store(verdict == "" && !mark)
 	a.mu.Unlock()
 	if drained && feed != nil {
 		feed.Drained()
@@ -213,7 +236,8 @@ func (a *activation) next() (t *turn, again bool) {
 func (a *activation) overOutboxLocked() bool {
 	c := &a.r.cfg
 	a.blocked = a.outTurns >= c.OutboxTurns || a.outBytes >= c.OutboxBytes ||
-		a.outTurns > 0 && a.r.outbox.bytes.Load() >= c.OutboxBudget
+		a.outTurns > 0 && a.r.outbox.bytes.Load() >= c.OutboxBudget ||
+		a.state.full(c.OutboxTurns, c.OutboxBytes)
 	return a.blocked
 }
 
@@ -244,30 +268,36 @@ func (l *lane) markDirtyLocked() bool {
 
 // cursor returns the lane's cursor as it is now, with the facts around it.
 func (l *lane) cursor() (c store.Cursor, events, bytes int) {
+	a := l.a
 	observe := func(pos event.Position, incarnation string) {
-		l.a.mu.Lock()
-		defer l.a.mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		if incarnation != l.log && l.log == "" {
 			l.log = incarnation // the topic had no log before
 		}
-		oldest, waits := l.a.box.Oldest(l.index)
-		at := pos
 		if incarnation != l.log {
 			// The feed has left the log that the floor is of without OnGap having been told yet.
-			at = event.Position{}
+			pos = event.Position{}
 		}
-		c = store.Cursor{Topic: l.topic(), Incarnation: l.log, Position: l.floor.At(oldest, waits, at)}
-		events, bytes = l.a.box.Len(l.index), l.a.box.Bytes(l.index)
+		c = l.cursorLocked(pos)
+		events, bytes = a.box.Len(l.index), a.box.Bytes(l.index)
 	}
-	l.a.mu.Lock()
+	a.mu.Lock()
 	feed := l.feed
-	l.a.mu.Unlock()
+	a.mu.Unlock()
 	if feed == nil {
 		observe(event.Position{}, l.log)
 	} else {
 		feed.Observe(observe)
 	}
 	return c, events, bytes
+}
+
+// cursorLocked returns the lane's cursor, given what its feed has examined; the zero position for what it
+// was known to have examined when the floor was read last.
+func (l *lane) cursorLocked(examined event.Position) store.Cursor {
+	oldest, waits := l.a.box.Oldest(l.index)
+	return store.Cursor{Topic: l.topic, Incarnation: l.log, Position: l.floor.At(oldest, waits, examined)}
 }
 
 // freeze drops the activation as it is: nothing of it is written any more, and its turn is closed.
@@ -304,6 +334,8 @@ func (a *activation) closeFeeds() {
 		a.mu.Unlock()
 		if feed != nil {
 			feed.Close()
+		} else if a.lanes[i].kind != topicLane {
+			a.r.sentry.drop(&a.lanes[i])
 		}
 	}
 }

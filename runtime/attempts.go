@@ -92,7 +92,7 @@ func (l *lane) changesLocked(at event.Position, out []store.Attempt) []store.Att
 	if len(l.known) == 0 && len(l.gone) == 0 {
 		return out
 	}
-	topic := l.topic()
+	topic := l.topic
 	for _, pos := range l.gone {
 		out = append(out, store.Attempt{Topic: topic, Position: pos})
 	}
@@ -126,7 +126,7 @@ func (l *lane) tellAgainLocked(told []store.Attempt) {
 		l.known[i].dirty = true
 	}
 	for _, t := range told {
-		if t.Topic != l.topic() {
+		if t.Topic != l.topic {
 			continue
 		}
 		if _, ok := l.findLocked(t.Position); !ok {
@@ -142,12 +142,9 @@ func (l *lane) tellAgainLocked(told []store.Attempt) {
 // with a mark was in the handler's hands when the process ended. Attempts are those of the worker's run,
 // whichever activation made them; a pause by the policy that somebody ended leaves none.
 func (a *activation) recall(data store.WorkerData, begins []begin, paused bool, now time.Time) {
-	if data.Start.Run != a.start.Run {
-		return
-	}
 	lanes := make(map[string]*lane, len(a.lanes))
 	for i := range a.lanes {
-		lanes[a.lanes[i].topic()] = &a.lanes[i]
+		lanes[a.lanes[i].topic] = &a.lanes[i]
 	}
 	incarnations := make(map[string]string, len(data.Cursors))
 	for _, c := range data.Cursors {
@@ -155,7 +152,7 @@ func (a *activation) recall(data store.WorkerData, begins []begin, paused bool, 
 	}
 	for _, rec := range data.Attempts {
 		l := lanes[rec.Topic]
-		if l == nil {
+		if l == nil || data.Start.Run != a.start.Run && l.kind == topicLane {
 			continue
 		}
 		b := begins[l.index]
@@ -172,7 +169,7 @@ func (a *activation) recall(data store.WorkerData, begins []begin, paused bool, 
 			}
 		}
 		over := !b.after.Less(k.Position) || incarnations[rec.Topic] != "" && incarnations[rec.Topic] != b.incarnation
-		if over || paused && k.GivenUp != "" && a.policy.exhausted == onPause {
+		if over || paused && k.GivenUp != "" && a.policy().exhausted == onPause {
 			if k.stored {
 				l.gone = append(l.gone, k.Position)
 			}
@@ -202,11 +199,9 @@ func (l *lane) cutLocked() {
 	l.known = nil
 }
 
-// lastWords is changesLocked for the commit by which an activation ends in order: no event is in the
+// lastWordsLocked is changesLocked for the commit by which an activation ends in order: no event is in the
 // handler's hands any more.
-func (l *lane) lastWords(at event.Position, out []store.Attempt) []store.Attempt {
-	l.a.mu.Lock()
-	defer l.a.mu.Unlock()
+func (l *lane) lastWordsLocked(at event.Position, out []store.Attempt) []store.Attempt {
 	for i := range l.known {
 		l.known[i].dirty = l.known[i].dirty || l.known[i].Started
 		l.known[i].Started = false

@@ -341,15 +341,25 @@ func TestAPauseKeepsTheEventUntilItIsResumed(t *testing.T) {
 	g := newRig(t)
 	var got seen
 	var well atomic.Bool
-	g.handle("w", func(_ context.Context, turn *actor.Turn) error {
+	note := func(turn *actor.Turn) {
 		got.add(fmt.Sprintf("%s/%s/%d", turn.Topic(), turn.Event().ID, turn.Attempt()))
-		if turn.Topic() == "in" && !well.Load() {
-			return errBoom
-		}
-		return nil
-	})
+	}
+	g.types["w"] = func(*actor.Worker) (actor.Handler, error) {
+		return &teller{
+			handle: func(_ context.Context, turn *actor.Turn) error {
+				note(turn)
+				if !well.Load() {
+					return errBoom
+				}
+				return nil
+			},
+			commands: actor.Commands{"test": func(_ context.Context, turn *actor.Turn) (actor.Reply, error) {
+				note(turn)
+				return actor.Reply{}, nil
+			}}}, nil
+	}
 	p := g.run("pod-1")
-	w := worker{id: "w", typ: "w", topics: []string{"in", "wrk.w.command.w"}, attempts: 2, then: onPause}
+	w := worker{id: "w", typ: "w", topics: []string{"in"}, attempts: 2, then: onPause}
 	p.place(w)
 	g.publish("in", 2)
 	record := func() *storev1.WorkerRecord {

@@ -18,6 +18,9 @@ import (
 //	off          of this generation, handed over           at its cursor
 //	             of this generation, not handed over       at the tail now; what lies between is a gap
 //	             of another generation, or nothing         where the catalog says
+//	any, of the  a cursor, of whatever run                 there
+//	worker's own none                                      where the catalog says, else at the topic's beginning
+//	topics
 //
 // The catalog's starts were fixed when the worker was started or sought. Only a tail that is asked for
 // now has to be read; if it cannot be, the start is tried again and never begins anywhere else.
@@ -34,12 +37,18 @@ func (r *Runtime) decide(ctx context.Context, rec *storev1.WorkerRecord, data st
 	this := store.Start{Run: rec.GetRun(), Generation: rec.GetGeneration()}
 	off := rec.GetReplay().GetMode() == turnlanev1.ReplayMode_REPLAY_MODE_OFF
 
-	begins := make([]begin, len(rec.GetTopics()))
-	for i, topic := range rec.GetTopics() {
+	topics := topicsOf(rec.GetType(), rec.GetId(), rec.GetTopics())
+	begins := make([]begin, len(topics))
+	for i, topic := range topics {
 		b := &begins[i]
 		cursor, has := stored[topic]
-		tail := false
+		own := kindOf(i, len(rec.GetTopics())) != topicLane
+		tail, earliest := false, false
 		switch {
+		case own && has:
+			b.after, b.incarnation = cursor.Position, cursor.Incarnation
+		case own && fixed[topic] == nil:
+			earliest = true
 		case !off && has && data.Start.Run == this.Run:
 			b.after, b.incarnation = cursor.Position, cursor.Incarnation
 		case off && has && data.Start == this && data.Handover:
@@ -53,7 +62,7 @@ func (r *Runtime) decide(ctx context.Context, rec *storev1.WorkerRecord, data st
 			}
 			b.after, b.incarnation = event.Position{Ms: s.GetMs(), Seq: s.GetSeq()}, s.GetIncarnation()
 		}
-		if !before {
+		if !before && !earliest {
 			continue
 		}
 		log, err := r.cfg.Store.Bounds(ctx, topic)
@@ -66,7 +75,12 @@ func (r *Runtime) decide(ctx context.Context, rec *storev1.WorkerRecord, data st
 				b.skipped = &stretch{cursor.Position.Next(), log.Last}
 			}
 		}
-		b.end = log.Last
+		if earliest {
+			b.after, b.incarnation = log.Removed, log.Incarnation
+		}
+		if before {
+			b.end = log.Last
+		}
 	}
 	return begins, nil
 }

@@ -32,6 +32,7 @@ type flusher struct {
 const (
 	maxCommits       = 1024
 	maxCommitCursors = 8192
+	maxCommitState   = 4 << 20 // bytes
 	// sweepEvery is how often cursors that moved only over events of others are stored, and memory of
 	// lanes that went quiet is given back.
 	sweepEvery = 5 * time.Second
@@ -108,12 +109,12 @@ func (f *flusher) pass(ctx context.Context, set *cursors.Dirty[*activation]) boo
 	again := map[*activation]bool{}
 	var commits []store.Commit
 	var of []*activation
-	n := 0
+	n, size := 0, 0
 	write := func() {
 		if len(commits) > 0 {
 			f.write(ctx, of, commits, again)
 		}
-		commits, of, n = nil, nil, 0
+		commits, of, n, size = nil, nil, 0, 0
 	}
 	for _, a := range took {
 		c := store.Commit{Owner: store.Owner{Worker: a.owner.Worker, Session: a.owner.Session, Token: a.owner.Token}, Start: a.start}
@@ -122,7 +123,11 @@ func (f *flusher) pass(ctx context.Context, set *cursors.Dirty[*activation]) boo
 		}
 		commits = append(commits, c)
 		of = append(of, a)
-		if n += len(c.Cursors) + len(c.Attempts); len(commits) >= maxCommits || n >= maxCommitCursors {
+		n += len(c.Cursors) + len(c.Attempts)
+		for i := range c.State {
+			size += len(c.State[i].Key) + len(c.State[i].Value)
+		}
+		if len(commits) >= maxCommits || n >= maxCommitCursors || size >= maxCommitState {
 			write()
 		}
 	}
@@ -180,8 +185,9 @@ func (f *flusher) wait(ctx context.Context) error {
 	}
 }
 
-// takeDirty puts what changed since it was stored last into a commit, and takes it for stored. It
-// reports whether there is anything.
+// takeDirty puts what changed since it was stored last into a commit, and takes it for stored: the cursors
+// that moved, what is known of attempts, and the changes of the state that the cursors cover. It reports
+// whether there is anything.
 func (a *activation) takeDirty(c *store.Commit) bool {
 	a.mu.Lock()
 	if a.closing || a.frozen {
@@ -189,47 +195,46 @@ func (a *activation) takeDirty(c *store.Commit) bool {
 		a.mu.Unlock()
 		return false
 	}
-	lanes := a.dirty
-	a.dirty = nil
-	for _, i := range lanes {
-		a.lanes[i].dirty = false
-	}
+	lanes := slices.Clone(a.dirty)
 	a.mu.Unlock()
+	for _, i := range lanes {
+		a.lanes[i].cursor() // the floor learns of what the feed has examined
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing || a.frozen {
+		return false
+	}
+	// One moment for all lanes and the state: a turn that ends now is either in both, or in neither.
+	lanes = a.dirty // with those that became dirty meanwhile
+	a.dirty = nil
 	slices.Sort(lanes)
-	a.moved(lanes, c)
-	return len(c.Cursors)+len(c.Attempts) > 0
+	c.Cursors = make([]store.Cursor, 0, len(lanes))
+	for _, i := range lanes {
+		l := &a.lanes[i]
+		l.dirty = false
+		at := l.stored
+		if at == unstored {
+			at = event.Position{}
+		}
+		if now := l.cursorLocked(event.Position{}); now.Position != l.stored {
+			l.stored, at = now.Position, now.Position
+			c.Cursors = append(c.Cursors, now)
+		}
+		c.Attempts = l.changesLocked(at, c.Attempts)
+		if l.next.what != nothing {
+			l.next.sent = true
+		}
+	}
+	c.State = a.state.take()
+	return len(c.Cursors)+len(c.Attempts)+len(c.State) > 0
 }
 
 // unstored is a cursor that differs from any other.
 var unstored = event.MaxPosition
 
-// moved puts the cursors of lanes, given in order, that moved since they were stored last, and what
-// changed of their attempts, into a commit, and takes both for stored.
-func (a *activation) moved(lanes []int32, commit *store.Commit) {
-	commit.Cursors = make([]store.Cursor, 0, len(lanes))
-	for _, i := range lanes {
-		l := &a.lanes[i]
-		c, _, _ := l.cursor()
-		a.mu.Lock()
-		at := l.stored
-		if c.Incarnation != l.log || at == unstored {
-			at = event.Position{}
-		}
-		if c.Position != l.stored && c.Incarnation == l.log {
-			l.stored = c.Position
-			commit.Cursors = append(commit.Cursors, c)
-			at = c.Position
-		}
-		commit.Attempts = l.changesLocked(at, commit.Attempts)
-		if l.next.what != nothing {
-			l.next.sent = true
-		}
-		a.mu.Unlock()
-	}
-}
-
-// told lets those lanes go on that waited for what is stored now. The flusher has one commit of an
-// activation under way at a time.
+// told lets those lanes go on that waited for what is stored now, and turns that waited for room. The flusher
+// has one commit of an activation under way at a time.
 func (a *activation) told() {
 	for i := range a.lanes {
 		l := &a.lanes[i]
@@ -243,6 +248,12 @@ func (a *activation) told() {
 			a.goOn(l, do)
 		}
 	}
+	a.mu.Lock()
+	rings := a.roomLocked()
+	a.mu.Unlock()
+	if rings {
+		a.cell.Ring()
+	}
 }
 
 // dirtyAgain takes back that a commit is stored. It reports whether it is to be written again.
@@ -255,7 +266,7 @@ func (a *activation) dirtyAgain(c *store.Commit) bool {
 	k := 0
 	for i := range a.lanes {
 		l := &a.lanes[i]
-		if k < len(c.Cursors) && l.topic() == c.Cursors[k].Topic {
+		if k < len(c.Cursors) && l.topic == c.Cursors[k].Topic {
 			k++
 			l.stored = unstored
 			l.markDirtyLocked()
@@ -267,6 +278,7 @@ func (a *activation) dirtyAgain(c *store.Commit) bool {
 			}
 		}
 	}
+	a.state.putBack(c.State)
 	return !a.closing
 }
 

@@ -55,28 +55,35 @@ func (p *policy) verdict(k *attempt) string {
 // and the store knows that it is given up, so that an end of the process meanwhile leads here again
 // without another start of the handler.
 func (a *activation) giveUp(t *turn, now time.Time) {
-	switch a.policy.exhausted {
+	do := a.policy().exhausted
+	if do == onPause && t.lane().kind == commandLane {
+		do = onDeadLetter // commands go on while a worker is paused
+	}
+	reply := t.lastAnswer(errors.New(t.last.Error), now) // of a command
+	switch do {
 	case onDrop:
 		a.exhausted(t, "drop", "", event.Position{})
-		a.finish(t, nil, now)
+		a.finish(t, reply, nil, now)
 	case onPause:
 		a.pauseAt(t)
 	default:
 		topic, batch := a.deadLetter(t, now)
 		if topic == "" { // it is one, and stays where it is
 			a.exhausted(t, "none", "", event.Position{})
-			a.finish(t, nil, now)
+			a.finish(t, reply, nil, now)
 			return
 		}
 		t.deadTopic = topic
-		a.r.outbox.enqueue(t, []string{topic}, []outgoing{{batch: batch, bytes: len(batch.Records[0])}})
+		a.enter(t, nil)
+		topics, out := a.r.outbox.batches(t, reply, now)
+		a.r.outbox.enqueue(t, append(topics, topic), append(out, outgoing{batch: batch, bytes: len(batch.Records[0]), dead: true}))
 		a.passed(t, true, now)
 	}
 }
 
 // deadLetter makes the dead letter of an event. The topic is empty if there is to be none.
 func (a *activation) deadLetter(t *turn, now time.Time) (topic string, batch store.Batch) {
-	w, in, pos := a.worker, t.Turn.Topic(), t.item.Entry.Pos
+	w, in, pos := a.worker, t.lane().topic, t.item.Entry.Pos // a redriven event's Turn tells another topic
 	e, err := event.DecodeRecord(t.item.Entry.Record)
 	if err != nil {
 		if deadletter.Topic(in, w.Type, "") == "" {
@@ -103,12 +110,12 @@ func (a *activation) deadLetter(t *turn, now time.Time) (topic string, batch sto
 	if w.Group != "" {
 		f.Slot = grouping.Slot(t.item.Entry.Record.Hash(), w.GroupSize)
 	}
-	topic = deadletter.Topic(f.Topic, w.Type, a.policy.deadTopic)
+	topic = deadletter.Topic(f.Topic, w.Type, a.policy().deadTopic)
 	if topic == "" {
 		return "", store.Batch{}
 	}
 	return topic, store.Batch{Records: []event.Record{admission.Encode(deadletter.Wrap(e, f), now)},
-		Turn: deadletter.Mark(w.ID, a.owner.Token, w.Run, in, pos)}
+		Turn: deadletter.Mark(w.ID, a.owner.Token, t.lane().markRun(), in, pos)}
 }
 
 // pauseAt puts an event that is given up back and pauses the worker's events: at once here, then in the
@@ -127,7 +134,7 @@ func (a *activation) pauseAt(t *turn) {
 	a.box.Resume(t.item.Lane)
 	a.mu.Unlock()
 	a.exhausted(t, "pause", "", event.Position{})
-	reason := "event " + pos.String() + " of topic " + l.topic() + " was given up (" + t.last.GivenUp + "): " + t.last.Error
+	reason := "event " + pos.String() + " of topic " + l.topic + " was given up (" + t.last.GivenUp + "): " + t.last.Error
 	a.r.work.Go(func() {
 		for n := 0; ; n++ {
 			paused, err := catalog.Pause(a.r.ctx, a.r.cfg.Store, a.worker.ID, a.start, a.owner.Session, reason)
@@ -176,7 +183,7 @@ func (a *activation) setPaused(paused bool) {
 func (a *activation) pauseLocked(paused bool) (rings bool) {
 	for i := range a.lanes {
 		switch {
-		case deadletter.IsCommandTopic(a.lanes[i].topic()):
+		case a.lanes[i].kind == commandLane:
 		case paused:
 			a.box.Pause(i)
 		default:

@@ -10,13 +10,7 @@ import (
 // Inspect returns the facts of each topic of a worker that runs here: all but the topic's head and the
 // lag behind it, which the store knows. It returns false for a worker that does not run here.
 func (r *Runtime) Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool) {
-	r.mu.Lock()
-	p := r.places[worker]
-	var a *activation
-	if p != nil {
-		a = p.current
-	}
-	r.mu.Unlock()
+	a := r.activationOf(worker)
 	if a == nil {
 		return nil, false
 	}
@@ -24,8 +18,8 @@ func (r *Runtime) Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool) {
 	if t, ok := a.cell.Turning(); ok {
 		present = t.(*turn)
 	}
-	facts := make([]*turnlanev1.WorkerTopic, len(a.lanes))
-	for i := range a.lanes {
+	facts := make([]*turnlanev1.WorkerTopic, len(a.worker.Topics))
+	for i := range facts {
 		l := &a.lanes[i]
 		c, events, bytes := l.cursor()
 		f := &turnlanev1.WorkerTopic{Topic: c.Topic, Cursor: c.Position.String(), LaneEvents: uint32(events), LaneBytes: uint64(bytes)}
@@ -42,6 +36,15 @@ func (r *Runtime) Inspect(worker string) ([]*turnlanev1.WorkerTopic, bool) {
 		facts[i] = f
 	}
 	return facts, true
+}
+
+func (r *Runtime) activationOf(worker string) *activation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.places[worker]; p != nil {
+		return p.current
+	}
+	return nil
 }
 
 // inHandLocked tells of the event that the handler has, or that waits for its next attempt: which one

@@ -34,6 +34,7 @@ type outgoing struct {
 	settles *settles
 	batch   store.Batch
 	bytes   int
+	dead    bool // it is the dead letter of the turn's event
 }
 
 // settles counts down the output topics of one turn, or the one of a dead letter.
@@ -53,9 +54,18 @@ func newOutbox(r *Runtime) *outbox { return &outbox{r: r, queues: map[string]*ou
 
 // add takes the outputs of a turn. It does not block.
 func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
+	topics, out := o.batches(t, outputs, now)
+	o.enqueue(t, topics, out)
+}
+
+// batches encodes outputs of a turn, a batch for each topic.
+func (o *outbox) batches(t *turn, outputs []actor.Output, now time.Time) (topics []string, out []outgoing) {
+	if len(outputs) == 0 {
+		return nil, nil
+	}
 	a := t.a
-	out := make([]outgoing, 0, 1)
-	topics := make([]string, 0, 1)
+	out = make([]outgoing, 0, 1)
+	topics = make([]string, 0, 1)
 	for i := range outputs {
 		k := 0
 		for k < len(topics) && topics[k] != outputs[i].Topic {
@@ -65,15 +75,15 @@ func (o *outbox) add(t *turn, outputs []actor.Output, now time.Time) {
 			topics = append(topics, outputs[i].Topic)
 			out = append(out, outgoing{batch: store.Batch{
 				Records: make([]event.Record, 0, len(outputs)-i),
-				Turn: &store.TurnMark{Worker: a.worker.ID, Token: a.owner.Token, Run: a.worker.Run,
-					Topic: t.Turn.Topic(), Position: t.item.Entry.Pos},
+				Turn: &store.TurnMark{Worker: a.worker.ID, Token: a.owner.Token, Run: t.lane().markRun(),
+					Topic: t.lane().topic, Position: t.item.Entry.Pos},
 			}})
 		}
 		record := admission.Encode(outputs[i].Event, now)
 		out[k].batch.Records = append(out[k].batch.Records, record)
 		out[k].bytes += len(record)
 	}
-	o.enqueue(t, topics, out)
+	return topics, out
 }
 
 // enqueue takes what is to be stored before a turn's event is settled: a batch for each topic.
@@ -160,7 +170,7 @@ func (o *outbox) append(topic string, out []outgoing) {
 		if err == nil {
 			for i := range out {
 				o.bytes.Add(-int64(out[i].bytes))
-				out[i].settles.stored(fates[i])
+				out[i].settles.stored(fates[i], out[i].dead)
 			}
 			return
 		}
@@ -176,6 +186,16 @@ func (o *outbox) append(topic string, out []outgoing) {
 	}
 }
 
+// roomLocked reports whether a worker that took no turn because of what is not stored may go on.
+func (a *activation) roomLocked() bool {
+	c := &a.r.cfg
+	rings := a.blocked && a.outTurns <= c.OutboxTurns/2 && a.outBytes <= c.OutboxBytes/2 && !a.state.full(c.OutboxTurns/2, c.OutboxBytes/2)
+	if rings {
+		a.blocked = false
+	}
+	return rings
+}
+
 func (a *activation) isFrozen() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,13 +203,13 @@ func (a *activation) isFrozen() bool {
 }
 
 // stored takes note that the outputs of a turn to one topic are stored, or refused.
-func (s *settles) stored(fate store.Appended) {
+func (s *settles) stored(fate store.Appended, dead bool) {
 	t, a := s.t, s.t.a
 	if fate.Err != nil {
 		a.refused(fate.Err)
 		return
 	}
-	if t.deadTopic != "" {
+	if dead {
 		var pos event.Position
 		if len(fate.Positions) == 1 {
 			pos = fate.Positions[0]
@@ -204,13 +224,9 @@ func (s *settles) stored(fate store.Appended) {
 	}
 	a.outTurns--
 	a.outBytes -= s.bytes
-	rings := a.blocked && a.outTurns <= a.r.cfg.OutboxTurns/2 && a.outBytes <= a.r.cfg.OutboxBytes/2
-	if rings {
-		a.blocked = false
-	}
+	tell := a.settledLocked(t)
+	rings := a.roomLocked()
 	a.tellDrainedLocked()
-	l := &a.lanes[t.item.Lane]
-	tell := l.floor.Done(t.ticket) && l.markDirtyLocked()
 	a.mu.Unlock()
 	if rings {
 		a.cell.Ring()

@@ -18,6 +18,7 @@ type place struct {
 	worker  string
 	session string       // that the placement was written for
 	want    *store.Start // nil: nothing
+	edition uint64       // of the record, wanted
 	paused  bool         // as the placement said last
 	pauses  int          // changes of it
 	current *activation
@@ -114,7 +115,7 @@ func (r *Runtime) readPlace(ctx context.Context, id, key string) error {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		if _, worker, ok := catalog.SplitPlace(key); ok {
-			r.want(id, worker, nil)
+			r.want(id, worker, nil, 0)
 		}
 		return nil
 	case err != nil:
@@ -152,7 +153,7 @@ func (r *Runtime) readPlaces(ctx context.Context, id string) error {
 	}
 	r.mu.Unlock()
 	for _, worker := range gone {
-		r.want(id, worker, nil)
+		r.want(id, worker, nil, 0)
 	}
 	return nil
 }
@@ -174,7 +175,7 @@ func (r *Runtime) take(id string, item store.Item) string {
 		r.log.Error("placement cannot be read; the worker is left as it is", "worker", worker, "error", err)
 		return worker
 	}
-	r.want(id, worker, &store.Start{Run: p.GetRun(), Generation: p.GetGeneration()})
+	r.want(id, worker, &store.Start{Run: p.GetRun(), Generation: p.GetGeneration()}, p.GetEdition())
 	r.pause(worker, p.GetPaused())
 	return worker
 }
@@ -198,7 +199,7 @@ func (r *Runtime) pause(worker string, paused bool) {
 }
 
 // want sets what is wanted of a worker.
-func (r *Runtime) want(session, worker string, start *store.Start) {
+func (r *Runtime) want(session, worker string, start *store.Start, edition uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.places[worker]
@@ -209,7 +210,7 @@ func (r *Runtime) want(session, worker string, start *store.Start) {
 		p = &place{worker: worker}
 		r.places[worker] = p
 	}
-	p.session = session
+	p.session, p.edition = session, edition
 	if p.want == nil || start == nil || *p.want != *start {
 		p.want, p.failed, p.fails, p.retryAt = start, nil, 0, time.Time{}
 		if p.abort != nil {
@@ -288,24 +289,25 @@ func (r *Runtime) settle(p *place) {
 			r.mu.Lock()
 			p.current = nil
 			r.hosted.Add(-1)
+			if current.failure != nil && want != nil && *want == current.start {
+				p.failed = want
+			}
 			if current.wasRefused.Load() { // it may be again, at once
 				p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
 				p.fails++
 			}
 			r.mu.Unlock()
 			continue
-		case current == nil && want != nil && (p.failed == nil || *p.failed != *want):
-			if wait := time.Until(p.retryAt); wait > 0 {
-				p.timer = time.AfterFunc(wait, func() {
-					r.mu.Lock()
-					defer r.mu.Unlock()
-					r.kickLocked(p)
-				})
-				p.busy = false
-				r.mu.Unlock()
+		case current != nil && current.edition != p.edition:
+			if !r.updateLocked(p, current) {
 				return
 			}
-			session, pauses := p.session, p.pauses
+			continue
+		case current == nil && want != nil && (p.failed == nil || *p.failed != *want):
+			if r.waitLocked(p) {
+				return
+			}
+			session, pauses, edition := p.session, p.pauses, p.edition
 			ctx, abort := context.WithCancel(r.starting)
 			p.abort = abort
 			r.mu.Unlock()
@@ -314,6 +316,9 @@ func (r *Runtime) settle(p *place) {
 			abort()
 			r.mu.Lock()
 			p.abort = nil
+			if a != nil {
+				a.edition = edition
+			}
 			r.startedLocked(p, *want, a, err, aborted)
 			changed, paused := p.pauses != pauses, p.paused
 			r.mu.Unlock()
@@ -334,6 +339,51 @@ func (r *Runtime) settle(p *place) {
 		r.mu.Unlock()
 		return
 	}
+}
+
+// waitLocked has a place settled again when its pause is over. It returns false if there is none; else it has
+// unlocked, and the place is not busy any more.
+func (r *Runtime) waitLocked(p *place) bool {
+	wait := time.Until(p.retryAt)
+	if wait <= 0 {
+		return false
+	}
+	p.timer = time.AfterFunc(wait, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.kickLocked(p)
+	})
+	p.busy = false
+	r.mu.Unlock()
+	return true
+}
+
+// updateLocked has the activation take over the edition of the record that is wanted, and unlocks. It returns
+// false if that has to wait, and the place is not busy any more.
+func (r *Runtime) updateLocked(p *place, a *activation) bool {
+	if r.waitLocked(p) {
+		return false
+	}
+	edition := p.edition
+	ctx, abort := context.WithCancel(r.starting)
+	p.abort = abort
+	r.mu.Unlock()
+	err := r.update(ctx, a, edition)
+	abort()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.abort = nil
+	switch {
+	case err == nil:
+		p.fails, p.retryAt = 0, time.Time{}
+	case errors.Is(err, errNotWanted):
+		a.edition = edition // another placement is about to come
+	case ctx.Err() == nil:
+		p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
+		p.fails++
+		r.log.Warn("worker cannot be updated; trying again", "worker", p.worker, "attempts", p.fails, "error", err)
+	}
+	return true
 }
 
 // startedLocked takes note of how a start ended. One that was aborted is no longer wanted, so that its

@@ -16,7 +16,7 @@ const (
 // data is what every lifecycle event of an activation says.
 func (a *activation) data(l *lane) lifecycle.Data {
 	w := a.worker
-	d := lifecycle.Data{WorkerID: w.ID, WorkerName: w.Name, WorkerType: w.Type, Topics: w.Topics, Topic: l.topic(),
+	d := lifecycle.Data{WorkerID: w.ID, WorkerName: w.Name, WorkerType: w.Type, Topics: w.Topics, Topic: l.topic,
 		Group: w.Group, GroupSize: w.GroupSize, Pod: w.Pod, Token: a.owner.Token}
 	if w.Group != "" {
 		index := w.GroupIndex

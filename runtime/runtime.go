@@ -149,6 +149,7 @@ type Runtime struct {
 	outbox  *outbox
 	starts  *starter
 	flush   *flusher
+	sentry  *sentry
 	reports *lifecycle.Outbox
 	check   func(topic string, e *event.Event) error
 	meters  *meters
@@ -208,6 +209,7 @@ func New(c Config) (*Runtime, error) {
 	r.outbox = newOutbox(r)
 	r.starts = &starter{r: r}
 	r.flush = newFlusher(r)
+	r.sentry = newSentry(r)
 	r.reports = lifecycle.NewOutbox(c.Publisher, c.Logger, maxReports)
 	return r, nil
 }
@@ -238,6 +240,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	defer stop()
 	var loops sync.WaitGroup
 	loops.Go(func() { r.flush.run(background) })
+	loops.Go(func() { r.sentry.run(background) })
 	loops.Go(func() { _ = r.reports.Run(background, reportLimit) })
 	settling, settled := context.WithCancel(work)
 	defer settled()

@@ -86,6 +86,7 @@ func (r *Runtime) activate(ctx context.Context, rec *storev1.WorkerRecord, owner
 		return nil, err
 	}
 	a := r.newActivation(rec, owner, want, starts, data)
+	a.keepState(rec, data.State)
 	if err := r.makeHandler(ctx, a); err != nil {
 		if ctx.Err() != nil {
 			r.stopHandler(a)
@@ -123,7 +124,12 @@ func (r *Runtime) run(ctx context.Context, a *activation, starts []begin) error 
 		}
 	}
 	for i := range a.lanes {
-		if err := r.insist(ctx, a, "open a feed", func() error { return r.open(ctx, a, i, starts[i]) }); err != nil {
+		if err := r.insist(ctx, a, "open a feed", func() error {
+			if a.lanes[i].kind != topicLane && starts[i].incarnation == "" {
+				return r.sentry.add(ctx, &a.lanes[i])
+			}
+			return r.open(ctx, a, i, starts[i])
+		}); err != nil {
 			return err
 		}
 	}
@@ -164,17 +170,23 @@ func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, wa
 			Config: rec.GetConfig(), Tags: rec.GetTags(),
 			Run: want.Run, Token: owner.Token, Pod: r.cfg.Pod,
 		},
-		policy: policyOf(rec.GetPolicy()),
 	}
+	rules := policyOf(rec.GetPolicy())
+	a.rules.Store(&rules)
 	if a.worker.Group != "" {
 		a.slots = grouping.NewSet(a.worker.GroupSize, a.worker.GroupIndex)
 	}
-	n := len(a.worker.Topics)
+	a.shown = a.worker
+	topics := topicsOf(a.worker.Type, a.worker.ID, a.worker.Topics)
+	n := len(topics)
 	a.box = inbox.New(n, r.cfg.Lane, r.budget)
 	a.lanes = make([]lane, n)
 	for i := range a.lanes {
 		l := &a.lanes[i]
-		l.a, l.index = a, i
+		l.a, l.index, l.topic, l.kind = a, i, topics[i], kindOf(i, len(a.worker.Topics))
+		if l.kind == commandLane {
+			a.box.SetPriority(i)
+		}
 		l.log, l.stored, l.replayTo = starts[i].incarnation, starts[i].after, starts[i].end
 		if !data.Handover {
 			l.markTo = starts[i].end
@@ -185,7 +197,7 @@ func (r *Runtime) newActivation(rec *storev1.WorkerRecord, owner store.Owner, wa
 	if rec.GetPaused() {
 		a.pauseLocked(true) // nobody else has it yet
 	}
-	a.cell.Init(r.engine, a, a.policy.timeout, a.policy.grace)
+	a.cell.Init(r.engine, a, a.policy().timeout, a.policy().grace)
 	return a
 }
 
@@ -220,10 +232,10 @@ func (r *Runtime) makeHandler(ctx context.Context, a *activation) error {
 	if a.typ == nil {
 		return fmt.Errorf("this runtime does not host the type %q", a.worker.Type)
 	}
-	var h actor.Handler
+	shown := a.shown
 	call := func(what string, f func(context.Context) error) error {
 		var res engine.Result
-		r.unslotted(func() { res = r.engine.Call(ctx, a.policy.timeout, min(a.policy.grace, r.cfg.DrainTimeout), f) })
+		r.unslotted(func() { res = r.engine.Call(ctx, a.policy().timeout, min(a.policy().grace, r.cfg.DrainTimeout), f) })
 		if res.Kind == engine.Stuck {
 			r.meterStuck(a)
 		}
@@ -232,24 +244,33 @@ func (r *Runtime) makeHandler(ctx context.Context, a *activation) error {
 		}
 		return nil
 	}
-	made := make(chan actor.Handler, 1)
+	made := make(chan handlerMade, 1)
 	err := call("make the handler", func(context.Context) error {
-		h, err := a.typ.factory(a.worker)
+		h, err := a.typ.factory(shown)
 		if err == nil && h == nil {
 			err = errors.New("the factory returned no handler")
 		}
-		made <- h
+		m := handlerMade{handler: h}
+		if c, ok := h.(actor.Commander); ok && err == nil {
+			m.commands = c.Commands()
+		}
+		made <- m
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	h = <-made
-	a.handler = h
-	if s, ok := h.(actor.Starter); ok {
-		return call("start the handler", func(ctx context.Context) error { return s.Start(ctx, a.worker) })
+	m := <-made
+	a.handler, a.commands = m.handler, m.commands
+	if s, ok := m.handler.(actor.Starter); ok {
+		return call("start the handler", func(ctx context.Context) error { return s.Start(ctx, shown) })
 	}
 	return nil
+}
+
+type handlerMade struct {
+	handler  actor.Handler
+	commands actor.Commands
 }
 
 // stopHandler runs the handler's Stop, guarded like turns. Its failure is logged. The caller has a slot.
@@ -260,7 +281,7 @@ func (r *Runtime) stopHandler(a *activation) {
 	}
 	var res engine.Result
 	r.unslotted(func() {
-		res = r.engine.Call(context.WithoutCancel(r.ctx), min(a.policy.timeout, r.cfg.DrainTimeout), min(a.policy.grace, r.cfg.DrainTimeout), s.Stop)
+		res = r.engine.Call(context.WithoutCancel(r.ctx), min(a.policy().timeout, r.cfg.DrainTimeout), min(a.policy().grace, r.cfg.DrainTimeout), s.Stop)
 	})
 	if res.Kind == engine.Stuck {
 		r.meterStuck(a)
@@ -293,10 +314,10 @@ func (r *Runtime) reportFailed(ctx context.Context, a *activation, starts []begi
 func (a *activation) commit(state, reason string, starts []begin) store.Commit {
 	c := store.Commit{Owner: a.owner, Start: a.start}
 	c.Owner.State, c.Owner.Reason, c.Owner.Pod = state, reason, a.r.cfg.Pod
-	c.Cursors = make([]store.Cursor, len(starts))
+	c.Cursors = make([]store.Cursor, 0, len(starts))
 	for i, s := range starts {
 		l := &a.lanes[i]
-		c.Cursors[i] = store.Cursor{Topic: l.topic(), Incarnation: s.incarnation, Position: s.after}
+		c.Cursors = appendCursor(c.Cursors, l, store.Cursor{Topic: l.topic, Incarnation: s.incarnation, Position: s.after})
 		a.mu.Lock()
 		c.Attempts = l.changesLocked(s.after, c.Attempts)
 		a.mu.Unlock()
@@ -307,9 +328,13 @@ func (a *activation) commit(state, reason string, starts []begin) store.Commit {
 // open opens the feed of one lane.
 func (r *Runtime) open(ctx context.Context, a *activation, i int, b begin) error {
 	l := &a.lanes[i]
-	f, err := r.cfg.Hub.Open(ctx, l.topic(), fanout.Options{
+	slots := a.slots
+	if l.kind != topicLane {
+		slots = grouping.Set{}
+	}
+	f, err := r.cfg.Hub.Open(ctx, l.topic, fanout.Options{
 		Start: fanout.After(b.after, b.incarnation),
-		Slots: a.slots,
+		Slots: slots,
 		Sink:  l,
 		OnGap: l.onGap,
 	})
@@ -318,11 +343,11 @@ func (r *Runtime) open(ctx context.Context, a *activation, i int, b begin) error
 	}
 	a.mu.Lock()
 	l.feed = f
-	frozen := a.frozen
+	ending := a.frozen || a.closing
 	a.mu.Unlock()
-	if frozen {
+	if ending {
 		f.Close()
-		return errors.New("the session was lost")
+		return errors.New("the activation ends")
 	}
 	f.Drained() // turns that ran meanwhile could not tell
 	return nil

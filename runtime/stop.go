@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/store"
 )
 
@@ -17,11 +18,11 @@ func (r *Runtime) stop(a *activation, want *store.Start) {
 		a.freeze()
 	}
 	a.cell.Close()
-	a.closeFeeds()
 	a.mu.Lock()
-	a.closing = true
+	a.closing = true // before the feeds are closed: one that opens now closes itself
 	a.stopTimersLocked()
 	a.mu.Unlock()
+	a.closeFeeds()
 	a.ended.Store(true)
 	if _, turning := a.cell.Turning(); turning {
 		r.unslotted(func() { r.finishTurn(a) })
@@ -53,7 +54,7 @@ func (r *Runtime) finishTurn(a *activation) {
 		return
 	}
 	a.cell.Cancel()
-	grace, cancel := context.WithTimeout(r.ctx, min(a.policy.grace, r.cfg.DrainTimeout))
+	grace, cancel := context.WithTimeout(r.ctx, min(a.policy().grace, r.cfg.DrainTimeout))
 	defer cancel()
 	if a.cell.Wait(grace) == nil {
 		return
@@ -67,7 +68,7 @@ func (r *Runtime) finishTurn(a *activation) {
 func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 	limit, cancel := context.WithTimeout(r.ctx, r.cfg.DrainTimeout)
 	defer cancel()
-	replaced := want != nil && *want == a.start
+	replaced := want != nil && *want == a.start && a.failure == nil
 	var err error
 	if a.outboxBusy() {
 		r.unslotted(func() { err = a.waitStored(limit) })
@@ -87,12 +88,11 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 		return
 	}
 	last := store.Commit{Owner: a.owner, Start: a.start, Handover: true}
-	for i := range a.lanes {
-		c, _, _ := a.lanes[i].cursor()
-		last.Cursors = append(last.Cursors, c)
-		last.Attempts = a.lanes[i].lastWords(c.Position, last.Attempts)
-	}
-	if !replaced {
+	a.snapshot(&last)
+	switch {
+	case a.failure != nil && want != nil && *want == a.start:
+		last.Owner.State, last.Owner.Reason = stateFailed, clean(a.failure.Error())
+	case !replaced:
 		last.Owner.State = stateStopped
 	}
 	last.Owner.Pod = r.cfg.Pod
@@ -128,6 +128,31 @@ func (r *Runtime) settleStopped(a *activation, want *store.Start) {
 			return
 		}
 	}
+}
+
+// snapshot puts the cursors of all lanes, the changes of the state that they cover, and what is known of
+// attempts into the last commit.
+func (a *activation) snapshot(last *store.Commit) {
+	for i := range a.lanes {
+		a.lanes[i].cursor() // the floor learns of what the feed has examined
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		c := l.cursorLocked(event.Position{})
+		last.Cursors = appendCursor(last.Cursors, l, c)
+		last.Attempts = l.lastWordsLocked(c.Position, last.Attempts)
+	}
+	last.State = a.state.take()
+}
+
+// appendCursor adds a cursor, unless it is that of a worker's own topic that nothing was ever sent to.
+func appendCursor(all []store.Cursor, l *lane, c store.Cursor) []store.Cursor {
+	if l.kind != topicLane && c.Incarnation == "" && c.Position.IsZero() {
+		return all
+	}
+	return append(all, c)
 }
 
 func (a *activation) outboxBusy() bool {

@@ -27,8 +27,11 @@ type turn struct {
 	a      *activation
 	item   inbox.Item
 	ticket cursors.Ticket
-	cuts   uint32        // those of the lane when the event was taken
-	last   store.Attempt // what was known of the event when it was taken, then why it is given up
+	done   *done                  // its line in the ledger; nil if it needs none
+	reply  *actor.Reply           // of a command that succeeded
+	told   atomic.Pointer[string] // its progress
+	cuts   uint32                 // those of the lane when the event was taken
+	last   store.Attempt          // what was known of the event when it was taken, then why it is given up
 
 	deadTopic string                       // where its dead letter goes
 	span      atomic.Pointer[tracing.Span] // nil: none
@@ -48,14 +51,26 @@ func (t *turn) Handle() error {
 		ctx, span = tracer.StartTurn(ctx, &t.Turn)
 		t.span.Store(span)
 	}
-	if _, err := t.Turn.Decode(); err != nil {
+	e, err := t.Turn.Decode()
+	if err != nil {
 		return actor.Permanent(&undecodable{err})
+	}
+	switch t.lane().kind {
+	case commandLane:
+		return t.command(ctx, e)
+	case redriveLane:
+		if err := t.bringBack(e); err != nil {
+			return err
+		}
 	}
 	return t.a.handler.Handle(ctx, &t.Turn)
 }
 
+func (t *turn) lane() *lane { return &t.a.lanes[t.item.Lane] }
+
 // Ended implements engine.Body.
 func (a *activation) Ended(ended engine.Turn, r engine.Result) {
+	defer a.turnEnded()
 	t := ended.(*turn)
 	outputs, refused := t.Turn.Close()
 	defer a.typ.limit.give(a)
@@ -64,18 +79,25 @@ func (a *activation) Ended(ended engine.Turn, r engine.Result) {
 		return // the event stays unfinished, for whoever goes on
 	}
 	outcome, err := outcomeOf(r)
-	if outcome == actor.OutcomeDone && refused != nil {
-		outcome, err, outputs = actor.OutcomeFailed, refused, nil
+	if refused != nil && (outcome == actor.OutcomeDone || outcome == actor.OutcomeFailed && actor.OutcomeOf(refused) == actor.OutcomePermanent) {
+		outcome, err, outputs = actor.OutcomeOf(refused), refused, nil
 	}
 	a.typ.meter.turn(outcome, t, r)
 	t.span.Load().EndTurn(outcome.String(), err)
+	var changes []actor.StateChange
+	if outcome == actor.OutcomeDone {
+		changes = t.Turn.Changes()
+	}
+	if t.lane().kind == commandLane {
+		outcome, outputs, changes = t.answer(outcome, err, outputs, changes, r.End)
+	}
 	switch outcome {
 	case actor.OutcomeDone:
-		a.finish(t, outputs, r.End)
+		a.finish(t, outputs, changes, r.End)
 	case actor.OutcomeDropped:
 		a.r.log.Info("event dropped by its handler", "worker", a.worker.ID, "topic", t.Turn.Topic(),
 			"position", t.item.Entry.Pos, "reason", clean(err.Error()))
-		a.finish(t, nil, r.End)
+		a.finish(t, nil, nil, r.End)
 	default:
 		a.failed(t, r.Kind, outcome, err, r.End)
 	}
@@ -101,7 +123,8 @@ func outcomeOf(r engine.Result) (actor.Outcome, error) {
 }
 
 // finish ends an event for good: at once, or when its outputs are stored.
-func (a *activation) finish(t *turn, outputs []actor.Output, now time.Time) {
+func (a *activation) finish(t *turn, outputs []actor.Output, changes []actor.StateChange, now time.Time) {
+	a.enter(t, changes)
 	if len(outputs) > 0 {
 		a.r.outbox.add(t, outputs, now)
 	}
@@ -114,8 +137,8 @@ func (a *activation) passed(t *turn, pending bool, now time.Time) {
 	a.mu.Lock()
 	unmark := t.cuts == l.cuts && l.unmarkLocked(t.item.Entry.Pos)
 	tell := false
-	if !pending && l.floor.Done(t.ticket) {
-		tell = l.markDirtyLocked()
+	if !pending {
+		tell = a.settledLocked(t)
 	}
 	if !a.frozen {
 		a.box.Done(t.item.Lane)
@@ -157,11 +180,11 @@ func (a *activation) failed(t *turn, kind engine.Kind, outcome actor.Outcome, er
 		k.FirstFailed = k.LastFailed
 	}
 	l.next = next{what: retry, t: t}
-	if outcome == actor.OutcomePermanent || k.Attempts >= a.policy.maxAttempts {
+	if outcome == actor.OutcomePermanent || k.Attempts >= a.policy().maxAttempts {
 		k.GivenUp = reasonOf(outcome)
 		l.next.what = giveUp
 	} else {
-		l.next.delay = a.policy.delay(k.Attempts)
+		l.next.delay = a.policy().delay(k.Attempts)
 		if after, ok := errors.AsType[*actor.RetryAfterError](err); ok && outcome == actor.OutcomeRetryAfter {
 			l.next.delay = max(after.After, minBackoff)
 		}
@@ -182,7 +205,7 @@ func (a *activation) failed(t *turn, kind engine.Kind, outcome actor.Outcome, er
 	}
 	a.mu.Unlock()
 	a.r.log.Info("attempt failed", "worker", a.worker.ID, "type", a.worker.Type, "topic", t.Turn.Topic(),
-		"position", t.item.Entry.Pos, "attempt", attempts, "max_attempts", a.policy.maxAttempts,
+		"position", t.item.Entry.Pos, "attempt", attempts, "max_attempts", a.policy().maxAttempts,
 		"outcome", outcome.String(), "error", clean(err.Error()))
 	if former {
 		a.goOn(l, do)
@@ -223,7 +246,7 @@ func (a *activation) goOn(l *lane, do next) {
 // stuck has the activation replaced: its handler has the goroutine, and may do anything at any time.
 func (a *activation) stuck(t *turn) {
 	a.r.log.Error("handler stuck: it ignored its deadline and was given up", "worker", a.worker.ID, "type", a.worker.Type,
-		"topic", t.Turn.Topic(), "position", t.item.Entry.Pos, "timeout", a.policy.timeout, "grace", a.policy.grace)
+		"topic", t.Turn.Topic(), "position", t.item.Entry.Pos, "timeout", a.policy().timeout, "grace", a.policy().grace)
 	a.lost.Store(true)
 	a.typ.meter.stuck.Add(1)
 	a.reportStuck(t)

@@ -60,7 +60,11 @@ type Activation struct {
 	t       testing.TB
 	handler actor.Handler
 	last    map[string]event.Position // per topic
+	state   *actor.Values
 }
+
+// State returns the worker's state as the events handled so far left it. It must not be changed.
+func (a *Activation) State() map[string][]byte { return a.state.All() }
 
 // Run starts a handler, gives it the events one after the other, and stops it. The results are in the
 // order of the events. The zero Worker will do: fields that a server always fills get defaults. All
@@ -104,6 +108,7 @@ func Activate(t testing.TB, factory actor.Factory, w actor.Worker) *Activation {
 		t:              t,
 		handler:        h,
 		last:           make(map[string]event.Position),
+		state:          &actor.Values{},
 	}
 }
 
@@ -141,6 +146,7 @@ func (a *Activation) Handle(topic string, e *event.Event) Result {
 		Entry:    event.Entry{Pos: pos, Record: admission.Encode(e, now)},
 		Replayed: a.Replayed,
 		Check:    check,
+		State:    a.state,
 	}
 	r := Result{Position: pos}
 	for in.Attempt = 1; in.Attempt <= max(a.MaxAttempts, 1); in.Attempt++ {
@@ -170,8 +176,9 @@ type ended struct {
 }
 
 func (a *Activation) attempt(in actor.TurnInput) (Attempt, []actor.Output) {
-	ctx, cancel := context.WithTimeout(a.t.Context(), a.HandlerTimeout)
-	defer cancel()
+	ctx := newDeadline(a.t.Context(), a.HandlerTimeout)
+	defer ctx.end(context.Canceled)
+	in.Host = host{ctx}
 	turn := actor.NewTurn(in)
 	end := call(ctx, a.handler, turn)
 
@@ -185,7 +192,7 @@ func (a *Activation) attempt(in actor.TurnInput) (Attempt, []actor.Output) {
 		case how = <-end:
 		case <-grace.C:
 			_, _ = turn.Close()
-			return Attempt{Outcome: actor.OutcomeTimeout, Err: context.Cause(ctx), Stuck: true}, nil
+			return Attempt{Outcome: actor.OutcomeTimeout, Err: ctx.Err(), Stuck: true}, nil
 		}
 	}
 	late := ctx.Err()
@@ -200,9 +207,10 @@ func (a *Activation) attempt(in actor.TurnInput) (Attempt, []actor.Output) {
 		return Attempt{Outcome: actor.OutcomePanic, Err: how.panicked}, nil
 	case late != nil:
 		return Attempt{Outcome: actor.OutcomeTimeout, Err: errors.Join(late, how.err)}, nil
-	case how.err == nil && refused != nil:
-		return Attempt{Outcome: actor.OutcomeFailed, Err: refused}, nil
+	case refused != nil && (how.err == nil || actor.OutcomeOf(refused) == actor.OutcomePermanent):
+		return Attempt{Outcome: actor.OutcomeOf(refused), Err: refused}, nil
 	case how.err == nil:
+		a.state.Apply(turn.Changes())
 		return Attempt{Outcome: actor.OutcomeDone}, outputs
 	}
 	result := Attempt{Outcome: actor.OutcomeOf(how.err), Err: how.err}

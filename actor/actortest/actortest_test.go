@@ -161,3 +161,54 @@ func TestPublisherKeepsAndRefuses(t *testing.T) {
 		t.Errorf("kept %+v", p.Published())
 	}
 }
+
+func TestStateIsKeptFromTurnToTurn(t *testing.T) {
+	a := actortest.Activate(t, func(*actor.Worker) (actor.Handler, error) {
+		return handler(func(_ context.Context, turn *actor.Turn) error {
+			seen, _ := turn.State().Get("seen")
+			if err := turn.State().Set("seen", append(seen, turn.Event().Subject...)); err != nil {
+				return err
+			}
+			if turn.Attempt() == 1 {
+				return errors.New("the change of this attempt is dropped")
+			}
+			return nil
+		}), nil
+	}, actor.Worker{})
+	a.MaxAttempts = 2
+	for _, subject := range []string{"a", "b", "c"} {
+		a.Handle("in", actortest.JSON(subject, "1"))
+	}
+	if got := string(a.State()["seen"]); got != "abc" {
+		t.Errorf("the state is %q", got)
+	}
+}
+
+func TestATurnCanBeExtended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := actortest.Activate(t, func(*actor.Worker) (actor.Handler, error) {
+			return handler(func(ctx context.Context, turn *actor.Turn) error {
+				for range 10 {
+					if err := turn.Extend(30 * time.Second); turn.Event().Subject == "long" && err != nil {
+						return err
+					}
+					select {
+					case <-time.After(29 * time.Second):
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+					if turn.Event().Subject == "short" {
+						<-ctx.Done()
+					}
+				}
+				return nil
+			}), nil
+		}, actor.Worker{})
+		if r := a.Handle("in", actortest.JSON("long", "1")); r.Outcome != actor.OutcomeDone {
+			t.Errorf("extended: %s, %v", r.Outcome, r.Err)
+		}
+		if r := a.Handle("in", actortest.JSON("short", "1")); r.Outcome != actor.OutcomeTimeout {
+			t.Errorf("no longer extended: %s, %v", r.Outcome, r.Err)
+		}
+	})
+}

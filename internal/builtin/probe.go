@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -185,6 +188,9 @@ func (a *attempt) run(ctx context.Context, outcome *actor.Outcome) error {
 				return err
 			}
 		}
+		if err := a.add(s.add); err != nil {
+			return err
+		}
 		switch {
 		case s.fail != nil:
 			return errors.New(*s.fail)
@@ -201,6 +207,24 @@ func (a *attempt) run(ctx context.Context, outcome *actor.Outcome) error {
 			runtime.Goexit()
 		case s.exit != nil:
 			os.Exit(*s.exit)
+		}
+	}
+	return nil
+}
+
+// add adds to numbers in the worker's state, which are kept as decimal text.
+func (a *attempt) add(numbers map[string]int64) error {
+	state := a.turn.State()
+	for _, key := range slices.Sorted(maps.Keys(numbers)) {
+		var old int64
+		if text, ok := state.Get(key); ok {
+			var err error
+			if old, err = strconv.ParseInt(string(text), 10, 64); err != nil {
+				return actor.Permanent(fmt.Errorf("state: key %q holds %q, which is no number to add to", key, text))
+			}
+		}
+		if err := state.Set(key, strconv.AppendInt(nil, old+numbers[key], 10)); err != nil {
+			return actor.Permanent(err)
 		}
 	}
 	return nil

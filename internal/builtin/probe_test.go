@@ -47,6 +47,22 @@ func outcomes(t *testing.T, p *actortest.Publisher) string {
 	return strings.Join(names, " ")
 }
 
+func TestAProbeAddsToItsState(t *testing.T) {
+	a := probing(t, &actortest.Publisher{})
+	for _, data := range []string{
+		`{"do":[{"state":{"add":{"a":40,"b":1}}}]}`,
+		`{"do":[{"state":{"add":{"a":1}}},{"fail":"dropped with the attempt","times":1}]}`,
+		`{"do":[{"state":{"add":{"a":1,"b":-3}}}]}`,
+	} {
+		if r := a.Handle("trades", actortest.JSON("x", data)); r.Outcome != actor.OutcomeDone {
+			t.Fatalf("%s: %v", data, r.Err)
+		}
+	}
+	if s := a.State(); string(s["a"]) != "42" || string(s["b"]) != "-2" || len(s) != 2 {
+		t.Errorf("the state is %s", s)
+	}
+}
+
 // Every attempt is reported with its outcome, and the outcome is the one that a runtime sees.
 func TestScriptsDoWhatTheySay(t *testing.T) {
 	for _, c := range []struct{ data, want string }{

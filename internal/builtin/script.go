@@ -17,6 +17,7 @@ type step struct {
 	sleep      *time.Duration
 	hang       *time.Duration
 	publish    *output
+	add        map[string]int64 // to the state
 	fail       *string
 	permanent  *string
 	retryAfter *time.Duration
@@ -93,6 +94,8 @@ func parseStep(members map[string]json.RawMessage) (step, error) {
 			err = json.Unmarshal(raw, &s.times)
 		case "publish":
 			s.publish, err = parseOutput(raw)
+		case "state":
+			s.add, err = parseState(raw)
 		}
 		if err != nil {
 			return step{}, fmt.Errorf("%s: %s makes no sense: %w", name, clip(raw), err)
@@ -111,6 +114,14 @@ func parseOutput(raw []byte) (*output, error) {
 		return nil, err
 	}
 	return &output{topic: o.Topic, subject: o.Subject, data: o.Data}, nil
+}
+
+func parseState(raw []byte) (map[string]int64, error) {
+	var o struct {
+		Add map[string]int64 `json:"add"`
+	}
+	err := json.Unmarshal(raw, &o)
+	return o.Add, err
 }
 
 // milliseconds reads a number of milliseconds, whole or not. Below 0 it is 0, and it ends where

@@ -25,8 +25,9 @@ import (
 // patience is how long a test waits for something that has to come. It is no measure of speed.
 const patience = 2 * time.Minute
 
-// binary is the program under test, built once by TestMain.
-var binary string
+// binary is the program under test, and flightsBinary the example that hosts a worker type of its own; both
+// are built once by TestMain.
+var binary, flightsBinary string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "turnlane-e2e-")
@@ -35,11 +36,14 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binary = filepath.Join(dir, "turnlane")
-	build := exec.Command("go", "build", "-o", binary, "github.com/turnlane/turnlane/cmd/turnlane")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build turnlane:", err)
-		os.Exit(1)
+	flightsBinary = filepath.Join(dir, "flights")
+	for out, pkg := range map[string]string{binary: "cmd/turnlane", flightsBinary: "examples/flights"} {
+		build := exec.Command("go", "build", "-o", out, "github.com/turnlane/turnlane/"+pkg)
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "build", pkg+":", err)
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	os.RemoveAll(dir)
@@ -61,7 +65,13 @@ type server struct {
 // startDev starts a server on free ports and returns when it is ready.
 func startDev(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := tryDev(t, args...)
+	return start(t, binary, append([]string{"dev"}, args...)...)
+}
+
+// start is startDev for any program that takes the same flags.
+func start(t *testing.T, program string, args ...string) *server {
+	t.Helper()
+	s := try(t, program, args...)
 	select {
 	case <-s.exited:
 		t.Fatalf("the server ended before it was ready: %v\n%s", s.err, s.stderr)
@@ -73,9 +83,14 @@ func startDev(t *testing.T, args ...string) *server {
 // tryDev is startDev for a server that may end before it is ready.
 func tryDev(t *testing.T, args ...string) *server {
 	t.Helper()
+	return try(t, binary, append([]string{"dev"}, args...)...)
+}
+
+func try(t *testing.T, program string, args ...string) *server {
+	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
-	args = append([]string{"dev", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ready-file", ready}, args...)
-	s := &server{t: t, cmd: exec.Command(binary, args...), stderr: new(buffer), exited: make(chan struct{})}
+	args = append(args, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ready-file", ready)
+	s := &server{t: t, cmd: exec.Command(program, args...), stderr: new(buffer), exited: make(chan struct{})}
 	s.cmd.Stderr = s.stderr
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -31,16 +31,17 @@ type Body interface {
 
 // Cell is one activation. Init it before use. Its methods are safe for concurrent use.
 type Cell struct {
-	engine  *Engine
-	body    Body
-	timeout time.Duration
-	grace   time.Duration
-	state   atomic.Uint32
+	engine *Engine
+	body   Body
+	state  atomic.Uint32
 
 	mu        sync.Mutex
+	timeout   time.Duration
+	grace     time.Duration
 	pid       *actor.PID
 	timer     *time.Timer // made at the first turn, and set at most once per deadline
 	armed     bool        // the timer will fire at, or before, the present turn's deadline
+	fires     time.Time   // when, if armed
 	overdue   bool        // the present turn has passed its deadline; the timer is set for its grace
 	cancelled bool        // by Cancel
 	closed    bool        // no turn begins any more
@@ -59,7 +60,40 @@ const (
 // Init makes c a cell of e. A turn's deadline is timeout after it began, and a handler that ignores
 // it is given up grace later.
 func (c *Cell) Init(e *Engine, body Body, timeout, grace time.Duration) {
-	c.engine, c.body, c.timeout, c.grace = e, body, timeout, grace
+	c.engine, c.body, c.timeout, c.grace = e, body, timeout, grace // nobody else has it yet
+}
+
+// SetLimits changes what Init was given, for the turns that begin from now on.
+func (c *Cell) SetLimits(timeout, grace time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timeout, c.grace = timeout, grace
+}
+
+// Extend moves the deadline of the present turn to d from now, but not beyond most after its beginning, and
+// never back. It fails with ErrTimedOut for a turn that has passed its deadline, with ErrCancelled for one
+// that is not present any more, and with ErrExtended if the deadline could not go as far.
+func (c *Cell) Extend(t Turn, d, most time.Duration) error {
+	x := t.base()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.turn != t || x.phase != handling || c.cancelled {
+		return ErrCancelled
+	}
+	now := time.Now()
+	if !now.Before(x.deadline) {
+		return ErrTimedOut
+	}
+	left := x.started.Add(most).Sub(now) // of what it may take in all
+	at := now.Add(min(d, left))
+	if at.After(x.deadline) && !x.setDeadline(at) {
+		return ErrTimedOut
+	}
+	// The watchdog fires at the former deadline, sees the new one and is set for that.
+	if d > left {
+		return ErrExtended
+	}
+	return nil
 }
 
 // Ring tells the cell that its body may have a turn. It never blocks.
@@ -169,9 +203,10 @@ func (c *Cell) begin(t Turn, x *Context, now time.Time) bool {
 	if c.closed {
 		return false
 	}
-	x.started, x.deadline, x.phase = now, now.Add(c.timeout), handling
+	x.started, x.phase = now, handling
+	x.setDeadline(now.Add(c.timeout))
 	c.turn = t
-	if !c.armed {
+	if !c.armed || c.fires.After(now.Add(c.timeout)) { // it was set for a turn that was extended
 		c.arm(c.timeout)
 	}
 	return true
@@ -215,7 +250,7 @@ func (c *Cell) tellSettled() {
 }
 
 func (c *Cell) arm(d time.Duration) {
-	c.armed = true
+	c.armed, c.fires = true, time.Now().Add(d)
 	if c.timer == nil {
 		c.timer = time.AfterFunc(d, c.tick)
 	} else {

@@ -9,14 +9,14 @@ import (
 // Context is the context of one turn, part of the turn itself: it allocates nothing until somebody
 // waits on it. It ends at the turn's deadline, by Cell.Cancel, and when the turn has ended.
 type Context struct {
-	started  time.Time
-	deadline time.Time
-	phase    phase // guarded by the cell's lock
+	started time.Time
+	phase   phase // guarded by the cell's lock
 
-	mu     sync.Mutex
-	err    error
-	done   chan struct{}
-	afters []*after
+	mu       sync.Mutex
+	deadline time.Time // written under the cell's lock too, so that either will do for reading
+	err      error
+	done     chan struct{}
+	afters   []*after
 }
 
 type phase uint8
@@ -35,8 +35,23 @@ func (c *Context) base() *Context { return c }
 // Started returns when the handler began.
 func (c *Context) Started() time.Time { return c.started }
 
-// Deadline implements context.Context.
-func (c *Context) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+// Deadline implements context.Context. It moves when the turn is extended.
+func (c *Context) Deadline() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deadline, !c.deadline.IsZero()
+}
+
+// setDeadline is called with the cell's lock held. It returns false if the context has ended.
+func (c *Context) setDeadline(at time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return false
+	}
+	c.deadline = at
+	return true
+}
 
 var closed = func() chan struct{} {
 	c := make(chan struct{})

@@ -58,6 +58,7 @@ var (
 	ErrTimedOut  = errors.New("the handler did not return before its deadline")
 	ErrStuck     = errors.New("the handler ignored its deadline for too long and was given up")
 	ErrCancelled = errors.New("the worker was stopped")
+	ErrExtended  = errors.New("the turn has had all the time that it may have")
 )
 
 // PanicError is a recovered panic.

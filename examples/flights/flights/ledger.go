@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash"
-	"hash/fnv"
+	"maps"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,24 +19,20 @@ const lateMinutes = 15
 // crawl is how long the slow member takes for a flight: all of them would take minutes.
 const crawl = 50 * time.Millisecond
 
-// ledger is the handler of one member: the figures of the airports whose flights it gets. Its worker
-// has one turn at a time; the lock is for those who look on.
+// ledger is the handler of one member. The figures of the airports whose flights it gets are in the
+// worker's state, and so are right whatever happens to the process. What it has in memory, under a lock, is
+// for those who look on.
 type ledger struct {
 	member uint32
 	hurry  <-chan struct{} // nil, or what a slow member crawls until
 
 	mu       sync.Mutex
 	events   int
-	airports map[string]*airport
-}
-
-type airport struct {
-	data.Airport
-	order hash.Hash64
+	airports map[string]data.Airport
 }
 
 func newLedger(member uint32, hurry <-chan struct{}) *ledger {
-	return &ledger{member: member, hurry: hurry, airports: make(map[string]*airport)}
+	return &ledger{member: member, hurry: hurry, airports: make(map[string]data.Airport)}
 }
 
 // Handle enters one flight.
@@ -52,22 +48,57 @@ func (l *ledger) Handle(ctx context.Context, turn *actor.Turn) error {
 	if err := l.wait(ctx); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.airports[e.Subject]
-	if a == nil {
-		a = &airport{order: fnv.New64a()}
-		l.airports[e.Subject] = a
+	a, err := read(turn.State().Get(StateKey + e.Subject))
+	if err != nil {
+		return actor.Permanent(fmt.Errorf("books of %s: %w", e.Subject, err))
 	}
-	l.events++
 	a.Flights++
 	a.Delay += flight.Delay
 	a.Distance += flight.Distance
 	if flight.Delay > lateMinutes {
 		a.Late++
 	}
-	a.order.Write(append([]byte(e.ID), '\n'))
+	if a.OrderDigest, err = digest(a.OrderDigest, e.ID); err != nil {
+		return actor.Permanent(fmt.Errorf("books of %s: %w", e.Subject, err))
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err := turn.State().Set(StateKey+e.Subject, text); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events++
+	l.airports[e.Subject] = a
 	return nil
+}
+
+// StateKey is what the keys of the state begin with; the airport follows.
+const StateKey = "airport/"
+
+func read(text []byte, ok bool) (a data.Airport, err error) {
+	if ok {
+		err = json.Unmarshal(text, &a)
+	}
+	return a, err
+}
+
+// digest goes on with the FNV-1a digest of the ids of an airport's flights, in order, by one.
+func digest(sofar, id string) (string, error) {
+	const start, prime = 14695981039346656037, 1099511628211
+	h := uint64(start)
+	if sofar != "" {
+		var err error
+		if h, err = strconv.ParseUint(sofar, 16, 64); err != nil {
+			return "", err
+		}
+	}
+	for _, b := range append([]byte(id), '\n') {
+		h = (h ^ uint64(b)) * prime
+	}
+	return fmt.Sprintf("%016x", h), nil
 }
 
 func (l *ledger) wait(ctx context.Context) error {
@@ -95,13 +126,7 @@ func (l *ledger) count() int {
 func (l *ledger) figures() map[string]data.Airport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	figures := make(map[string]data.Airport, len(l.airports))
-	for name, a := range l.airports {
-		f := a.Airport
-		f.OrderDigest = fmt.Sprintf("%016x", a.order.Sum64())
-		figures[name] = f
-	}
-	return figures
+	return maps.Clone(l.airports)
 }
 
 // ledgers are all that the members of one group made, one for each activation.
