@@ -48,6 +48,7 @@ check-generated: $(BUF) ## proto/ is clean and its code is up to date
 	$(BUF) lint
 	rm -rf $(BIN)/generated && mkdir -p $(BIN)/generated && $(BUF) generate -o $(BIN)/generated
 	@diff -r -x '*.proto' proto $(BIN)/generated/proto || { echo 'proto/: generated code is out of date: run make generate'; exit 1; }
+	@rm -rf $(BIN)/generated
 
 check-docs: ## links, names of tests and commands in the docs
 	$(GO) test -count=1 ./internal/archtest/
