@@ -7,6 +7,7 @@ import (
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/grouping"
 	"github.com/turnlane/turnlane/internal/fanout"
+	"github.com/turnlane/turnlane/workmanager"
 )
 
 // countLimit is how long opening a counter may take.
@@ -16,15 +17,22 @@ const countLimit = 5 * time.Second
 // SlotCounter.
 type counter struct{ hub *fanout.Hub }
 
-// CountSlots calls count with the number of events of the slots as they come, until closing is called.
-func (c counter) CountSlots(topic string, slots grouping.Set, count func(n int)) (closing func(), err error) {
+// CountSlots calls count with the number of events of the slots after a place as they come, until
+// closing is called, which returns up to where they were counted.
+func (c counter) CountSlots(topic string, after workmanager.Place, slots grouping.Set, count func(n int)) (closing func() workmanager.Place, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), countLimit)
 	defer cancel()
-	f, err := c.hub.Open(ctx, topic, fanout.Options{Start: fanout.Tail(), Slots: slots, Sink: countingSink(count)})
+	f, err := c.hub.Open(ctx, topic, fanout.Options{Start: fanout.After(after.Position, after.Incarnation), Slots: slots, Sink: countingSink(count)})
 	if err != nil {
 		return nil, err
 	}
-	return f.Close, nil
+	return func() (at workmanager.Place) {
+		f.Close()
+		f.Observe(func(pos event.Position, incarnation string) {
+			at = workmanager.Place{Position: pos, Incarnation: incarnation}
+		})
+		return at
+	}, nil
 }
 
 // countingSink takes everything and keeps nothing.

@@ -13,6 +13,7 @@ import (
 	"github.com/turnlane/turnlane/internal/fanout"
 	"github.com/turnlane/turnlane/store"
 	"github.com/turnlane/turnlane/store/pebblestore"
+	"github.com/turnlane/turnlane/workmanager"
 )
 
 // Events of the slots asked for are counted, every one and once, from the call on until closing.
@@ -45,11 +46,16 @@ func TestEventsOfSlotsAreCountedExactly(t *testing.T) {
 	}
 	publish(0, 100)
 	before := owned
+	bounds, err := db.Bounds(t.Context(), "in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := workmanager.Place{Position: bounds.Last, Incarnation: bounds.Incarnation}
 
 	var mu sync.Mutex
 	counted := 0
 	changed := sync.NewCond(&mu)
-	closing, err := counter{hub}.CountSlots("in", missing, func(n int) {
+	closing, err := counter{hub}.CountSlots("in", after, missing, func(n int) {
 		mu.Lock()
 		counted += n
 		changed.Broadcast()

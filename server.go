@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/turnlane/turnlane/internal/catalog"
 	"github.com/turnlane/turnlane/internal/fanout"
 	"github.com/turnlane/turnlane/internal/metrics"
+	"github.com/turnlane/turnlane/internal/rpcerr"
 	"github.com/turnlane/turnlane/internal/session"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/runtime"
@@ -198,16 +200,17 @@ func (s *Server) assemble(db store.Store) (*process, error) {
 		return nil, err
 	}
 
-	p.grpc = grpc.NewServer(
+	p.grpc = grpc.NewServer(append(rpcerr.ServerOptions(),
 		grpc.MaxRecvMsgSize(gateway.MaxMessageBytes),
 		grpc.ConnectionTimeout(closeLimit), // a stop waits for connections that have not said a word
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-	)
+	)...)
 	turnlanev1.RegisterGatewayServiceServer(p.grpc, p.gateway)
 	turnlanev1.RegisterWorkManagerServiceServer(p.grpc, p.manager)
 	turnlanev1.RegisterDeadLetterServiceServer(p.grpc, p.letters)
 	checks := append(p.gateway.Checks(), gateway.Check{Name: "session", Do: p.checkSession})
+	p.setServing(healthv1.HealthCheckResponse_NOT_SERVING) // until run has made it ready
 	healthv1.RegisterHealthServer(p.grpc, readiness{p.health, checks})
 	reflection.Register(p.grpc)
 	services, err := gateway.JSON(p.grpc, gateway.MaxMessageBytes, streamWriteLimit)
@@ -254,7 +257,7 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 		p.server.mu.Lock()
 		p.server.grpcAddr, p.server.httpAddr = grpcListener.Addr().String(), httpListener.Addr().String()
 		p.server.mu.Unlock()
-		p.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
+		p.setServing(healthv1.HealthCheckResponse_SERVING)
 		close(p.server.ready)
 	}
 
@@ -267,6 +270,17 @@ func (p *process) run(ctx context.Context, grpcListener, httpListener net.Listen
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
 	return errors.Join(parts.err(), p.metrics.Shutdown(ctx))
+}
+
+// setServing says of the server as a whole, which is the name "", and of each of its own services whether
+// it serves. They stand and fall together.
+func (p *process) setServing(s healthv1.HealthCheckResponse_ServingStatus) {
+	p.health.SetServingStatus("", s)
+	for name := range p.grpc.GetServiceInfo() {
+		if strings.HasPrefix(name, "turnlane.") {
+			p.health.SetServingStatus(name, s)
+		}
+	}
 }
 
 // awaitSession waits until the process is a member; it returns false if ctx ends first.

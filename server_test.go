@@ -12,6 +12,7 @@ import (
 	"github.com/turnlane/turnlane"
 	"github.com/turnlane/turnlane/actor"
 	"github.com/turnlane/turnlane/internal/client"
+	"github.com/turnlane/turnlane/internal/rpcerr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,9 +81,18 @@ func TestServerIsHealthyOnceReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	resp, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		t.Errorf("health: %v, %v", resp, err)
+	for _, service := range []string{"", "turnlane.v1.GatewayService", "turnlane.v1.WorkManagerService", "turnlane.v1.DeadLetterService"} {
+		resp, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q: %v, %v", service, resp, err)
+		}
+	}
+	// What cannot be read is the client's mistake, on every way in.
+	bad := &grpc_health_v1.HealthCheckRequest{}
+	bad.ProtoReflect().SetUnknown([]byte{0x0a, 1, 0xff}) // field 1, a string
+	err = conn.Invoke(t.Context(), "/turnlane.v1.WorkManagerService/GetWorker", bad, &grpc_health_v1.HealthCheckResponse{})
+	if facts := rpcerr.Info(err).GetMetadata(); rpcerr.Reason(err) != rpcerr.InvalidField || facts["field"] != "worker" {
+		t.Errorf("a name that is not UTF-8: %v, %v", err, facts)
 	}
 	c, err := client.Dial(srv.GRPCAddr())
 	if err != nil {

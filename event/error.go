@@ -12,7 +12,7 @@ var ErrInvalid = errors.New("invalid event")
 type Error struct {
 	Field string // the attribute, "data", or the thing around them: "JSON", "header", "body"
 	Rule  string // what is wrong, with the offending value quoted and cut short
-	Fix   string // what to do about it, may be empty
+	Fix   string // what to do about it; the errors of this package all have one
 }
 
 // Error returns one line without control characters: "invalid event: <field> <rule>; <fix>".

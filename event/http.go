@@ -61,7 +61,9 @@ const headerPrefix = "ce-"
 // are refused. HTTP has no types: every extension is a String. Headers that do not begin with "ce-",
 // other than Content-Type, are no part of the event.
 //
-// The body becomes JSONData under a JSON Content-Type, and must then be JSON; TextData under text/*
+// The body becomes JSONData under a JSON Content-Type, and must then be JSON, since the header says
+// what the body is (data_base64 and binary_data of the other formats carry declared bytes, which are
+// taken as they are whatever the datacontenttype); TextData under text/*
 // and XML types when it is UTF-8; else, and without a Content-Type, BinaryData. No body and an empty
 // body are the same in HTTP: it is NoData, except that under a Content-Type that is not JSON an empty
 // body that is not nil is empty data.

@@ -24,8 +24,9 @@ const (
 //
 // The member data becomes
 //   - JSONData, the value's bytes as they stand in b, when datacontenttype is JSON or absent (null is
-//     the JSON value null), and also when it is not but the value is no string;
-//   - TextData when datacontenttype is not JSON and the value is a string.
+//     the JSON value null);
+//   - TextData when datacontenttype is not JSON: the value must then be a string, which is the content
+//     (section 3.1.2 of the format lets a reader refuse others, and any reading of them would be a guess).
 //
 // The member data_base64 becomes BinaryData whatever the datacontenttype; null is as if absent.
 // Objects inside data may repeat a member: that is the payload's own affair.
@@ -325,7 +326,11 @@ func (m *envelope) finish() (*Event, error) {
 		return nil, invalid("data", "and data_base64 are both given", "keep one")
 	case m.binary != nil:
 		e.Data, e.DataKind = m.binary, BinaryData
-	case m.data != nil && m.data[0] == '"' && !IsJSON(e.DataContentType):
+	case m.data != nil && !IsJSON(e.DataContentType):
+		if m.data[0] != '"' {
+			return nil, invalid("data", "is not a JSON string, and the datacontenttype "+quote(e.DataContentType)+" is not JSON",
+				"make it a string, or use a JSON datacontenttype such as application/json")
+		}
 		raw := m.data[1 : len(m.data)-1]
 		e.Data, e.DataKind = unescape(make([]byte, 0, len(raw)), raw), TextData
 	case m.data != nil:
@@ -367,7 +372,8 @@ func (e *Event) sortExtensions() error {
 //
 // JSONData is written as its bytes stand: line ends in it stay. Where one event must be one line, turn
 // every CR and LF byte of the result into a blank: they are only ever white space between tokens.
-// TextData is written as a string, or, where the datacontenttype is JSON and would make a reader take
+// Under a datacontenttype that is not JSON, data is a string in this format: JSONData is then written as
+// the string of its text. TextData is written as a string, or, where the datacontenttype is JSON and would make a reader take
 // the string for a JSON value, as the JSON it is if it is JSON, else in base64. ProtoData is written
 // in base64 without its type URL, which belongs in dataschema. Extensions of types that JSON lacks
 // become strings in their canonical text.
@@ -380,7 +386,7 @@ func AppendJSON(dst []byte, e *Event) ([]byte, error) {
 
 func validPointer(e *Event) error {
 	if e == nil {
-		return invalid("event", "is nil", "")
+		return invalid("event", "is nil", "pass an event")
 	}
 	return e.Validate()
 }
@@ -434,8 +440,7 @@ func appendJSON(dst []byte, e *Event) []byte {
 func appendJSONData(dst []byte, e *Event) []byte {
 	switch e.DataKind {
 	case JSONData:
-		// Under a type that is not JSON, a string would be read as text.
-		if !IsJSON(e.DataContentType) && bytes.HasPrefix(bytes.TrimLeft(e.Data, " \t\r\n"), []byte{'"'}) {
+		if !IsJSON(e.DataContentType) {
 			return appendString(appendName(dst, "data"), e.Data)
 		}
 		return append(appendName(dst, "data"), e.Data...)

@@ -18,7 +18,7 @@ type scanner struct {
 }
 
 func (s *scanner) fail(problem string) error {
-	return invalid("JSON", "is broken at byte "+strconv.Itoa(s.i)+": "+problem, "")
+	return invalid("JSON", "is broken at byte "+strconv.Itoa(s.i)+": "+problem, "send valid JSON (RFC 8259) in UTF-8")
 }
 
 // unexpected is the error for the byte at hand.

@@ -2,6 +2,7 @@ package event
 
 import (
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
@@ -20,9 +21,16 @@ import (
 //
 // The data becomes BinaryData or ProtoData as the message says; text_data is JSONData when
 // datacontenttype is JSON or absent and the text is valid JSON, else TextData.
+//
+// Fields that the format does not have are refused, since they would be lost; inside proto_data they are
+// the payload's own affair. What is given twice on the wire, such as a name in the attributes map or a
+// field, has been settled before FromProto sees it, by the rule of protobuf: the last one counts.
 func FromProto(p *pb.CloudEvent) (*Event, error) {
 	if p == nil {
 		return nil, invalid("event", "is not set", "send a CloudEvent")
+	}
+	if err := checkUnknown("event", p); err != nil {
+		return nil, err
 	}
 	if p.SpecVersion == "" {
 		return nil, invalid("spec_version", "is missing or empty, and it is required", `use "1.0"`)
@@ -46,6 +54,21 @@ func FromProto(p *pb.CloudEvent) (*Event, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// checkUnknown refuses a message with fields that its type does not have.
+func checkUnknown(field string, m proto.Message) error {
+	unknown := m.ProtoReflect().GetUnknown()
+	if len(unknown) == 0 {
+		return nil
+	}
+	name := string(m.ProtoReflect().Descriptor().FullName())
+	number, _, n := protowire.ConsumeTag(unknown)
+	if n < 0 {
+		return invalid(field, "has bytes that are no field of "+name, "marshal it again")
+	}
+	return invalid(field, "has the field number "+strconv.Itoa(int(number))+", which "+name+" does not have",
+		"leave it out, or move its content into an attribute or the data")
 }
 
 func (e *Event) setFromProto(name string, attr *pb.CloudEventAttributeValue) error {
@@ -84,6 +107,11 @@ func (e *Event) setFromProto(name string, attr *pb.CloudEventAttributeValue) err
 }
 
 func fromProtoValue(field string, attr *pb.CloudEventAttributeValue) (Value, error) {
+	if attr != nil {
+		if err := checkUnknown(field, attr); err != nil {
+			return Value{}, err
+		}
+	}
 	switch a := attr.GetAttr().(type) {
 	case *pb.CloudEventAttributeValue_CeBoolean:
 		return Boolean(a.CeBoolean), nil
@@ -98,9 +126,13 @@ func fromProtoValue(field string, attr *pb.CloudEventAttributeValue) (Value, err
 	case *pb.CloudEventAttributeValue_CeUriRef:
 		return URIRef(a.CeUriRef), nil
 	case *pb.CloudEventAttributeValue_CeTimestamp:
+		if err := checkUnknown(field, a.CeTimestamp); err != nil {
+			return Value{}, err
+		}
 		text, problem := protoTimestampText(a.CeTimestamp.GetSeconds(), a.CeTimestamp.GetNanos())
 		if problem != "" {
-			return Value{}, invalid(field, "is not a protobuf timestamp: "+problem, "")
+			return Value{}, invalid(field, "is not a protobuf timestamp: "+problem,
+				"give seconds from "+strconv.FormatInt(minProtoSeconds, 10)+" to "+strconv.FormatInt(maxProtoSeconds, 10)+" and nanos from 0 to 999999999")
 		}
 		return Timestamp(text), nil
 	}
@@ -125,7 +157,7 @@ func (e *Event) setProtoData(p *pb.CloudEvent) error {
 		}
 		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(d.ProtoData)
 		if err != nil {
-			return invalid("proto_data", "cannot be marshalled: "+quote(err.Error()), "")
+			return invalid("proto_data", "cannot be marshalled: "+quote(err.Error()), "send a well-formed google.protobuf.Any")
 		}
 		e.Data, e.DataKind = data, ProtoData
 	}
@@ -143,7 +175,7 @@ func (e *Event) setProtoData(p *pb.CloudEvent) error {
 // rules are not checked again.
 func ToProto(e *Event) (*pb.CloudEvent, error) {
 	if e == nil {
-		return nil, invalid("event", "is nil", "")
+		return nil, invalid("event", "is nil", "pass an event")
 	}
 	for _, a := range [...]struct{ name, value string }{
 		{"id", e.ID}, {"source", e.Source}, {"type", e.Type}, {"subject", e.Subject}, {"time", e.Time},
@@ -216,7 +248,7 @@ func toProtoData(p *pb.CloudEvent, e *Event) error {
 	case ProtoData:
 		a := new(anypb.Any)
 		if err := proto.Unmarshal(e.Data, a); err != nil {
-			return invalid("data", "is not a marshalled google.protobuf.Any: "+quote(err.Error()), "")
+			return invalid("data", "is not a marshalled google.protobuf.Any: "+quote(err.Error()), "marshal an Any, or use BinaryData")
 		}
 		p.Data = &pb.CloudEvent_ProtoData{ProtoData: a}
 	default:

@@ -160,6 +160,16 @@ func TestFromProtoRefuses(t *testing.T) {
 		message     *pb.CloudEvent
 		field, rule string
 	}{
+		"unknown field": {message(func(p *pb.CloudEvent) { p.ProtoReflect().SetUnknown([]byte{0x78, 1}) }),
+			"event", "has the field number 15, which io.cloudevents.v1.CloudEvent does not have"},
+		"unknown in a value": {message(func(p *pb.CloudEvent) {
+			p.Attributes["subject"] = str("x")
+			p.Attributes["subject"].ProtoReflect().SetUnknown([]byte{0x78, 1})
+		}), "subject", "has the field number 15"},
+		"unknown in a time": {message(func(p *pb.CloudEvent) {
+			p.Attributes["time"] = stamp(0, 0)
+			p.Attributes["time"].GetCeTimestamp().ProtoReflect().SetUnknown([]byte{0x78, 1})
+		}), "time", "has the field number 15"},
 		"nothing":              {nil, "event", "not set"},
 		"no version":           {message(func(p *pb.CloudEvent) { p.SpecVersion = "" }), "spec_version", "missing"},
 		"version 0.3":          {message(func(p *pb.CloudEvent) { p.SpecVersion = "0.3" }), "specversion", "not supported"},

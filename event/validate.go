@@ -104,10 +104,10 @@ func (e *Event) validateData() error {
 	case BinaryData:
 	case ProtoData:
 		if _, ok := anyValue(e.Data); !ok {
-			return invalid("data", "is not a marshalled google.protobuf.Any", "")
+			return invalid("data", "is not a marshalled google.protobuf.Any", "marshal an Any, or use BinaryData")
 		}
 	default:
-		return invalid("data", "has the unknown kind "+strconv.Itoa(int(e.DataKind)), "")
+		return invalid("data", "has the unknown kind "+strconv.Itoa(int(e.DataKind)), "use one of the DataKind constants")
 	}
 	return nil
 }

@@ -19,6 +19,9 @@ func wantInvalid(t *testing.T, err error, field, rule string) {
 	if !ok || e.Field != field || !strings.Contains(e.Error(), rule) {
 		t.Errorf("error is %q about %q, want one about %q that says %q", err, e.Field, field, rule)
 	}
+	if ok && e.Fix == "" {
+		t.Errorf("error %q says no fix", err)
+	}
 	for _, r := range err.Error() {
 		if r < 0x20 || r == 0x7F {
 			t.Errorf("error %q has a control character", err)

@@ -64,6 +64,13 @@ func (t *Topic) Incarnation() string { return t.incarnation }
 // Feeds returns how many feeds the topic has, and how many of them are live.
 func (t *Topic) Feeds() (all, live int) { return t.live + len(t.catching), t.live }
 
+// CatchingUp calls do with every feed that is catching up.
+func (t *Topic) CatchingUp(do func(*Feed)) {
+	for _, f := range t.catching {
+		do(f)
+	}
+}
+
 // Add makes a feed of the topic. It is catching up; TryLive makes it live.
 func (t *Topic) Add(c Config) *Feed {
 	f := &Feed{}

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -33,6 +35,9 @@ func NewFeedMeter(meter metric.Meter) (*FeedMeter, error) {
 	m.counter(metrics.FeedUndecodable, "Entries that no reader can read.", &f.undecodable)
 	m.gauge(metrics.FeedTopics, "Topics followed.", func() int64 { return int64(f.stats().Topics) })
 	m.gauge(metrics.FeedRecent, "Bytes of recent entries kept for feeds that are a little behind.", func() int64 { return f.stats().RecentBytes })
+	if m.err == nil {
+		m.err = f.measureFeeds(meter)
+	}
 	if m.err != nil {
 		return nil, fmt.Errorf("make instruments of feeds: %w", m.err)
 	}
@@ -60,4 +65,39 @@ func (f *FeedMeter) stats() fanout.Stats {
 		return hub.Stats()
 	}
 	return fanout.Stats{}
+}
+
+// lagLimit bounds the reads for one look at the lag.
+const lagLimit = time.Second
+
+// measureFeeds makes the instruments that tell of all feeds at one moment.
+func (f *FeedMeter) measureFeeds(meter metric.Meter) error {
+	feeds, err := meter.Int64ObservableGauge(metrics.Feeds, metric.WithDescription("Feeds open."))
+	if err != nil {
+		return err
+	}
+	lag, err := meter.Float64ObservableGauge(metrics.FeedLag, metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest event that a feed still waits for."))
+	if err != nil {
+		return err
+	}
+	state := func(s fanout.State) metric.ObserveOption {
+		return metric.WithAttributeSet(attribute.NewSet(attribute.String(metrics.State, string(s))))
+	}
+	live, catchingUp, stalled := state(fanout.Live), state(fanout.CatchingUp), state(fanout.Stalled)
+	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		hub := f.hub.Load()
+		if hub == nil {
+			return nil
+		}
+		n := hub.Feeds()
+		o.ObserveInt64(feeds, int64(n.Live), live)
+		o.ObserveInt64(feeds, int64(n.CatchingUp), catchingUp)
+		o.ObserveInt64(feeds, int64(n.Stalled), stalled)
+		ctx, cancel := context.WithTimeout(ctx, lagLimit)
+		defer cancel()
+		o.ObserveFloat64(lag, hub.Lag(ctx).Seconds())
+		return nil
+	}, feeds, lag)
+	return err
 }

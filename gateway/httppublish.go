@@ -41,7 +41,7 @@ const (
 // added, and the data is the body's bytes as they are.
 //
 // The answer is 202 with id, topic and position; for a batch, with topic and an id and position for
-// each of events.
+// each of events. An empty batch is no mistake: nothing is stored, and the list is empty.
 func (g *Gateway) httpPublish(w http.ResponseWriter, r *http.Request) {
 	topic := r.PathValue("topic")
 	if err := g.admitTopic(r.Context(), topic); err != nil { // before the body is read
@@ -57,10 +57,12 @@ func (g *Gateway) httpPublish(w http.ResponseWriter, r *http.Request) {
 	if g.tracer != nil {
 		ctx = tracing.FromHeader(ctx, r.Header)
 	}
-	positions, err := g.publish(ctx, topic, events)
-	if err != nil {
-		failPublish(w, err)
-		return
+	var positions []event.Position
+	if len(events) > 0 {
+		if positions, err = g.publish(ctx, topic, events); err != nil {
+			failPublish(w, err)
+			return
+		}
 	}
 	type stored struct {
 		ID       string         `json:"id"`

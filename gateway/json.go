@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -28,7 +30,7 @@ import (
 //
 //	{"page_size": 10}
 //
-// and errors are JSON with code, message and details. Streams speak the Connect protocol
+// where no body at all is the same as {}, and errors are JSON with code, message and details. Streams speak the Connect protocol
 // (application/connect+json), and browsers may speak gRPC-Web; a stream in both directions needs HTTP/2,
 // which an http.Server speaks without TLS if its Protocols say so. Names are those of the .proto files;
 // fields that are not set are written with their zero values, and unknown ones are refused.
@@ -44,10 +46,7 @@ func JSON(server *grpc.Server, maxMessage uint32, writeLimit time.Duration) (htt
 	}
 	transcoder, err := vanguardgrpc.NewTranscoder(server,
 		vanguard.WithCodec(codec),
-		vanguard.WithUnknownHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			writeError(w, http.StatusNotFound, httpError{Code: codeName(codes.NotFound), Reason: rpcerr.NotFound,
-				Message: "there is no such service or method; its path is that of gRPC, such as /turnlane.v1.GatewayService/ListTopics"})
-		})),
+		vanguard.WithUnknownHandler(http.HandlerFunc(noMethod)),
 		vanguard.WithDefaultServiceOptions(
 			vanguard.WithTargetProtocols(vanguard.ProtocolGRPC),
 			vanguard.WithTargetCodecs(vanguard.CodecProto),
@@ -57,9 +56,20 @@ func JSON(server *grpc.Server, maxMessage uint32, writeLimit time.Duration) (htt
 	if err != nil {
 		return nil, fmt.Errorf("put JSON in front of the services: %w", err)
 	}
+	methods := make(map[string]grpc.MethodInfo) // by path
+	for service, info := range server.GetServiceInfo() {
+		for _, method := range info.Methods {
+			methods["/"+service+"/"+method.Name] = method
+		}
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		method, found := methods[r.URL.Path]
+		if !found {
+			noMethod(w, r)
+			return
+		}
 		if !streaming(r) {
-			if plain(w, r) {
+			if plain(w, r, method) {
 				transcoder.ServeHTTP(w, r)
 			}
 			return
@@ -91,6 +101,11 @@ func (c strictCodec) Unmarshal(b []byte, m proto.Message) error {
 	return e
 }
 
+func noMethod(w http.ResponseWriter, _ *http.Request) {
+	writeError(w, http.StatusNotFound, httpError{Code: codeName(codes.NotFound), Reason: rpcerr.NotFound,
+		Message: "there is no such service or method; its path is that of gRPC, such as /turnlane.v1.GatewayService/ListTopics"})
+}
+
 // streaming reports whether the answer may be a stream.
 func streaming(r *http.Request) bool {
 	t := r.Header.Get("Content-Type")
@@ -98,12 +113,20 @@ func streaming(r *http.Request) bool {
 }
 
 // plain prepares a unary call. Clients need not know that the header that marks it as one of the Connect
-// protocol exists. What is no call is answered here, and the result is false.
-func plain(w http.ResponseWriter, r *http.Request) bool {
+// protocol exists, nor that an empty request is {}. What is no call is answered here, and the result is
+// false.
+func plain(w http.ResponseWriter, r *http.Request, method grpc.MethodInfo) bool {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		writeError(w, http.StatusMethodNotAllowed, httpError{Code: codeName(codes.Unimplemented), Reason: "METHOD_NOT_ALLOWED",
 			Message: "methods of services take POST", Field: "method", Rule: "must be POST", Fix: "use POST with a JSON body, {} if it is empty"})
+		return false
+	}
+	if method.IsClientStream || method.IsServerStream {
+		writeError(w, http.StatusUnsupportedMediaType, httpError{Code: codeName(codes.InvalidArgument), Reason: "UNSUPPORTED_MEDIA_TYPE",
+			Message: method.Name + " is a stream: it takes application/connect+json", Field: "Content-Type",
+			Rule: "must be application/connect+json, as the method is a stream",
+			Fix:  "set it, and speak the Connect protocol: each message after a byte of flags and four bytes of length"})
 		return false
 	}
 	mediaType, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -115,7 +138,24 @@ func plain(w http.ResponseWriter, r *http.Request) bool {
 	}
 	r.Header["Content-Type"] = []string{mediaType}
 	r.Header.Set("Connect-Protocol-Version", "1")
+	if mediaType == "application/json" && r.Header.Get("Content-Encoding") == "" {
+		fillEmpty(r)
+	}
 	return true
+}
+
+// fillEmpty makes an empty body the JSON of an empty message. It blocks until the body begins or ends.
+func fillEmpty(r *http.Request) {
+	body := bufio.NewReader(r.Body)
+	if _, err := body.Peek(1); errors.Is(err, io.EOF) {
+		body.Reset(strings.NewReader("{}"))
+		r.ContentLength = 2
+		r.Header.Del("Content-Length")
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, r.Body}
 }
 
 // deadlineWriter gives every write of a stream its own deadline. A write that a client blocks would

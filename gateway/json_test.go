@@ -96,6 +96,11 @@ func TestJSON(t *testing.T) {
 		{"a refusal by another service", "WorkManagerService/GetWorker", `{}`, 400, []string{`"code":"invalid_argument"`, `"rule":"is bad"`}},
 		{"an unknown field", "GatewayService/ListTopics", `{"page":1}`, 400, []string{`"code":"invalid_argument"`, `page`}},
 		{"no JSON", "GatewayService/ListTopics", `{`, 400, []string{`"code":"invalid_argument"`}},
+		{"no body", "WorkManagerService/ListWorkers", ``, 200, []string{`"id":"w1"`, `"group_index":0`}},
+		{"no body where something is required", "GatewayService/GetTopic", ``, 400, []string{`"code":"invalid_argument"`, `"field":"topic"`}},
+		{"blanks", "GatewayService/ListTopics", " ", 400, []string{`"code":"invalid_argument"`}},
+		{"a stream", "GatewayService/Subscribe", `{"topic":"t"}`, 415, []string{`application/connect+json`, `"field":"Content-Type"`}},
+		{"a stream both ways", "GatewayService/PublishStream", ``, 415, []string{`application/connect+json`}},
 		{"no such method", "GatewayService/None", `{}`, 404, []string{`"reason":"NOT_FOUND"`}},
 		{"no such service", "None/None", `{}`, 404, []string{`"reason":"NOT_FOUND"`}},
 		{"not found", "GatewayService/GetTopic", `{"topic":"none"}`, 404, []string{`"code":"not_found"`, `"reason":"NOT_FOUND"`}},
@@ -115,6 +120,21 @@ func TestJSON(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is not there is not there, however it is asked for.
+func TestJSONOfNoMethod(t *testing.T) {
+	front := jsonServer(t, newServer(t), time.Minute)
+	for _, contentType := range []string{"application/json", "text/plain", "application/connect+json", "application/proto"} {
+		code, body := post(t, front.URL+"/nosuch", contentType, "x")
+		if code != 404 || !strings.Contains(string(body), `"reason":"NOT_FOUND"`) {
+			t.Errorf("%s: %d: %s", contentType, code, body)
+		}
+	}
+	// Nothing is also a message of protobuf.
+	if code, body := post(t, front.URL+"/turnlane.v1.WorkManagerService/ListWorkers", "application/proto", ""); code != 200 {
+		t.Errorf("%d: %s", code, body)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/feed"
+	"github.com/turnlane/turnlane/internal/admission"
 	"github.com/turnlane/turnlane/internal/rpcerr"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
 	"github.com/turnlane/turnlane/store"
@@ -49,6 +50,11 @@ func (g *Gateway) plan(ctx context.Context, req *turnlanev1.SubscribeRequest) (p
 	}{{field, start}, {"until", req.GetUntil()}} {
 		if err := checkStart(s.field, s.start); err != nil {
 			return plan{}, err
+		}
+	}
+	if at, ok := start.GetAt().(*turnlanev1.Start_Time); ok { // an end may lie ahead: it will come
+		if rule, fix := admission.StartTime(at.Time.AsTime(), g.cfg.Clock()); rule != "" {
+			return plan{}, rpcerr.Invalid(field+".time", rule, fix)
 		}
 	}
 	topic := req.GetTopic()
@@ -108,6 +114,10 @@ func (g *Gateway) planStart(ctx context.Context, p *plan, topic string, start *t
 		p.after = pos.Prev()
 	case *turnlanev1.Start_Time:
 		t := at.Time.AsTime()
+		if t.After(g.cfg.Clock()) { // a little, so it counts as now
+			p.after = log.Last
+			return nil
+		}
 		after, err := g.cfg.Store.Before(ctx, topic, t)
 		if err != nil {
 			return err

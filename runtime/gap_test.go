@@ -106,3 +106,36 @@ func TestATopicMadeAnewIsAnotherLog(t *testing.T) {
 	})
 	g.eventually("four outputs", func() bool { return len(g.read("out")) == 4 })
 }
+
+// A worker that is to begin where its log has not come yet is told so, and begins at the log's end; also
+// on a topic that does not exist yet.
+func TestAStartBeyondTheEndIsReported(t *testing.T) {
+	g := newRig(t)
+	var got seen
+	g.handle("echo", func(_ context.Context, turn *actor.Turn) error {
+		got.add(turn.Event().ID)
+		return nil
+	})
+	old := g.publish("in", 2)
+	beyond := event.Position{Ms: old[1].Ms + 3_600_000}
+	p := g.run("pod-1")
+	p.place(worker{id: "w", typ: "echo", topics: []string{"in", "none"}, after: beyond})
+	g.eventually("two reports", func() bool { return len(g.reported(lifecycle.TypeGap)) == 2 })
+	for topic, first := range map[string]string{"in": old[1].Next().String(), "none": "0-1"} {
+		told := false
+		for _, e := range g.reported(lifecycle.TypeGap) {
+			data := string(e.Data)
+			told = told || strings.Contains(data, `"topic":"`+topic+`"`) &&
+				strings.Contains(data, fmt.Sprintf(`"first":"%s","last":"%s","kind":"regressed"`, first, beyond))
+		}
+		if !told {
+			t.Errorf("no gap of %s from %s to %s", topic, first, beyond)
+		}
+	}
+	last := g.publish("in", 1)[0]
+	g.eventually("what comes later", func() bool { return got.text() != "" })
+	g.eventually("the cursor at the end", func() bool { return g.load("w").Cursors[0].Position == last })
+	if facts, _ := p.r.Inspect("w"); facts[0].Gaps != 1 || strings.Contains(got.text(), " ") {
+		t.Errorf("it looks like %v, and handled %s", facts, got.text())
+	}
+}

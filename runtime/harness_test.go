@@ -226,9 +226,10 @@ type worker struct {
 	backoff  time.Duration
 	run, gen uint64
 	config   map[string]string
+	after    event.Position // in every topic
 }
 
-// place writes a worker's record, beginning at the earliest event of each topic, and its placement.
+// place writes a worker's record, beginning at the earliest event of each topic unless told otherwise, and its placement.
 func (p *process) place(w worker) {
 	p.t.Helper()
 	p.put(w, p.session)
@@ -254,7 +255,7 @@ func (g *rig) changes(w worker, session string) []store.Change {
 		Run:     w.run, Generation: w.gen,
 	}
 	for _, topic := range w.topics {
-		rec.Starts = append(rec.Starts, &storev1.TopicStart{Topic: topic})
+		rec.Starts = append(rec.Starts, &storev1.TopicStart{Topic: topic, Ms: w.after.Ms, Seq: w.after.Seq})
 	}
 	return []store.Change{g.putChange(catalog.WorkerKey(w.id), rec),
 		g.putChange(catalog.PlaceKey(session, w.id), &storev1.Placement{WorkerId: w.id, Run: w.run, Generation: w.gen, Paused: w.paused})}

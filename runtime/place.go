@@ -312,13 +312,14 @@ func (r *Runtime) settle(p *place) {
 			p.abort = abort
 			r.mu.Unlock()
 			a, err := r.start(ctx, session, p, *want)
+			aborted := ctx.Err() != nil
 			abort()
 			r.mu.Lock()
 			p.abort = nil
 			if a != nil {
 				a.edition = edition
 			}
-			r.startedLocked(p, *want, a, err)
+			r.startedLocked(p, *want, a, err, aborted)
 			changed, paused := p.pauses != pauses, p.paused
 			r.mu.Unlock()
 			if a != nil && changed { // while it started
@@ -385,8 +386,9 @@ func (r *Runtime) updateLocked(p *place, a *activation) bool {
 	return true
 }
 
-// startedLocked takes note of how a start ended.
-func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error) {
+// startedLocked takes note of how a start ended. One that was aborted is no longer wanted, so that its
+// error says nothing.
+func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err error, aborted bool) {
 	switch {
 	case err == nil:
 		p.current, p.retryAt = a, time.Time{}
@@ -398,7 +400,7 @@ func (r *Runtime) startedLocked(p *place, want store.Start, a *activation, err e
 	default:
 		p.retryAt = time.Now().Add(backoff(p.fails, 20*time.Millisecond, 2*time.Second))
 		p.fails++
-		if p.fails == 1 || p.fails%10 == 0 {
+		if !aborted && (p.fails == 1 || p.fails%10 == 0) {
 			r.log.Warn("worker cannot be started; trying again", "worker", p.worker, "attempts", p.fails, "error", err)
 		}
 	}

@@ -146,7 +146,7 @@ func (r *Runtime) insist(ctx context.Context, a *activation, what string, do fun
 		if refusal(err) || errors.Is(err, store.ErrClosed) || a.isFrozen() {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		if n == 4 {
+		if n == 4 && ctx.Err() == nil {
 			r.log.Warn("worker cannot be started; trying again", "worker", a.worker.ID, "doing", what, "error", err)
 		}
 		slept := false

@@ -1,16 +1,14 @@
 package workmanager
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/turnlane/turnlane/grouping"
 	"github.com/turnlane/turnlane/internal/lifecycle"
-	"slices"
-	"strings"
 )
-
-// gapAfter is how long a slot must lack its member before its events are counted: less is a start.
-const gapAfter = time.Second
 
 // share is how a group covers a topic.
 type share struct{ running, size int }
@@ -18,38 +16,29 @@ type share struct{ running, size int }
 // gapKey names a group on a topic.
 type gapKey struct{ group, topic string }
 
-// gap is a group on a topic that lacks members, and the counting of the events that they miss.
-type gap struct {
-	since              time.Time
-	uncovered, waiting grouping.Set
-	open               bool
-	closing            []func()
-}
-
 // topicCover is the coverage of a group on one topic while it is worked out.
 type topicCover struct {
 	size    uint32
 	running []uint32 // slots with a running member
 	waiting []uint32 // slots whose member is down and will replay what comes
+	down    []uint32 // slots whose member is down and will not, but is wanted: it fell, or moves
 	wanted  int
 }
 
 // cover tells of groups whose coverage changed, and counts what falls into the gaps.
-func (l *leader) cover(now time.Time) {
-	for group := range l.dirty {
+func (l *leader) cover(ctx context.Context, now time.Time) {
+	for group, by := range l.dirty {
 		delete(l.dirty, group)
 		if group != "" {
-			l.coverGroup(group, now)
+			l.coverGroup(ctx, group, by, now)
 		}
 	}
 	for key, g := range l.gaps {
-		if !g.open && now.Sub(g.since) >= gapAfter {
-			l.openGap(key, g, now)
-		}
+		l.openGap(ctx, key, g, now)
 	}
 }
 
-func (l *leader) coverGroup(group string, now time.Time) {
+func (l *leader) coverGroup(ctx context.Context, group, by string, now time.Time) {
 	topics := covers(l.members[group])
 	was := l.reported[group]
 	if was == nil {
@@ -81,15 +70,16 @@ func (l *leader) coverGroup(group string, now time.Time) {
 		} else {
 			was[topic] = next
 		}
-		l.mind(gapKey{group, topic}, c, now)
+		l.mind(ctx, gapKey{group, topic}, c, now)
 	}
 	if len(was) == 0 {
 		delete(l.reported, group)
 	}
 	l.changed = true
 	for _, c := range sum {
-		d := lifecycle.Data{Group: group, GroupSize: uint32(c.size), Topics: c.topics, Running: &c.running}
+		d := lifecycle.Data{Group: group, GroupSize: uint32(c.size), Topics: c.topics, Running: &c.running, WorkerID: by, State: lifecycle.Complete}
 		if c.running < c.size {
+			d.State = lifecycle.Incomplete
 			d.Reason = grouping.Warning(group, c.topics, c.running, c.size)
 			//nolint:sloglint // the warning's words are promised, in the log too
 			l.log.Warn(d.Reason, "group", group, "topics", strings.Join(c.topics, ","), "running", c.running, "size", c.size)
@@ -124,80 +114,21 @@ func covers(members map[string]*entry) map[string]*topicCover {
 		}
 	}
 	for _, e := range members {
-		if e.covers() || !e.resumes && !(e.wanted && !e.begun) {
-			continue // a start that has not run yet was fixed when it was asked for
+		// A start that has not run yet was fixed when it was asked for.
+		replays := e.resumes || e.wanted && !e.begun
+		if e.covers() || !replays && !e.wanted {
+			continue
 		}
 		for _, topic := range e.topics {
-			if c := topics[topic]; c.size == e.spec.Size && !slices.Contains(c.running, e.spec.Index) {
+			c := topics[topic]
+			switch {
+			case c.size != e.spec.Size || slices.Contains(c.running, e.spec.Index):
+			case replays:
 				c.waiting = append(c.waiting, e.spec.Index)
+			default:
+				c.down = append(c.down, e.spec.Index)
 			}
 		}
 	}
 	return topics
-}
-
-// mind keeps the gap of a group on a topic up to date.
-func (l *leader) mind(key gapKey, c *topicCover, now time.Time) {
-	if l.cfg.Slots == nil {
-		return
-	}
-	g := l.gaps[key]
-	if c.wanted == 0 || len(c.running) == int(c.size) {
-		if g != nil {
-			g.close()
-			delete(l.gaps, key)
-		}
-		return
-	}
-	waiting := grouping.NewSet(c.size, c.waiting...)
-	uncovered := grouping.NewSet(c.size)
-	for _, slot := range grouping.NewCoverage(c.size, c.running...).Missing().Slots() {
-		if !waiting.Has(slot) {
-			uncovered.Add(slot)
-		}
-	}
-	switch {
-	case g == nil:
-		l.gaps[key] = &gap{since: now, uncovered: uncovered, waiting: waiting}
-	case !g.uncovered.Equal(uncovered) || !g.waiting.Equal(waiting):
-		g.uncovered, g.waiting = uncovered, waiting
-		if g.open {
-			g.close()
-			l.openGap(key, g, now)
-		}
-	}
-}
-
-func (l *leader) openGap(key gapKey, g *gap, now time.Time) {
-	for _, part := range []struct {
-		policy string
-		slots  grouping.Set
-	}{{"uncovered", g.uncovered}, {"waiting", g.waiting}} {
-		if part.slots.Len() == 0 {
-			continue
-		}
-		closing, err := l.cfg.Slots.CountSlots(key.topic, part.slots, l.gauges.count(key.topic, key.group, part.policy))
-		if err != nil {
-			l.log.Warn("events of slots without a running member cannot be counted; trying again",
-				"group", key.group, "topic", key.topic, "error", err)
-			g.close()
-			g.since = now
-			return
-		}
-		g.closing = append(g.closing, closing)
-	}
-	g.open = true
-}
-
-func (g *gap) close() {
-	for _, closing := range g.closing {
-		closing()
-	}
-	g.closing, g.open = nil, false
-}
-
-func (l *leader) closeGaps() {
-	for _, g := range l.gaps {
-		g.close()
-	}
 }

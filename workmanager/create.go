@@ -87,6 +87,11 @@ func (m *Manager) create(ctx context.Context, def *storev1.WorkerRecord) (record
 		return record{}, err
 	}
 	changes := []store.Change{put}
+	apart, err := m.apart(ctx, w)
+	if err != nil {
+		return record{}, err
+	}
+	changes = append(changes, apart...)
 	if name := w.GetName(); name != "" {
 		reserve, err := m.reserve(ctx, name, w.GetId())
 		if err != nil {
@@ -122,6 +127,47 @@ func (m *Manager) reserve(ctx context.Context, name, id string) (store.Change, e
 			map[string]string{"field": "name", "rule": "names are unique among workers", "fix": "choose another name", "worker": other})
 	}
 	return change, nil
+}
+
+// apart are the conditions that no worker has the new one's id as its name, nor its name as its id, so
+// that either means one worker only. A worker may be named like itself.
+func (m *Manager) apart(ctx context.Context, w record) ([]store.Change, error) {
+	id, name := w.GetId(), w.GetName()
+	if name == id {
+		return nil, nil
+	}
+	changes := []store.Change{{Key: catalog.NameKey(id), Check: true, If: store.Absent}}
+	switch item, err := m.store.Get(ctx, changes[0].Key); {
+	case errors.Is(err, store.ErrNotFound):
+	case err != nil:
+		return nil, err
+	default:
+		other := string(item.Value)
+		if has, err := m.hasName(ctx, other, id); err != nil {
+			return nil, err
+		} else if has {
+			return nil, rpcerr.New(codes.AlreadyExists, rpcerr.NameTaken,
+				fmt.Sprintf("id: %s is the name of worker %s, so that it would mean two workers; choose another id, or delete that worker first", quote(id), other),
+				map[string]string{"field": "id", "rule": "no worker's id is the name of another", "fix": "choose another id", "worker": other})
+		}
+		changes[0].If = item.Revision
+	}
+	if !validID(name) {
+		return changes, nil
+	}
+	change := store.Change{Key: catalog.WorkerKey(name), Check: true, If: store.Absent}
+	switch other, err := m.get(ctx, name); {
+	case errors.Is(err, store.ErrNotFound):
+	case err != nil && !errors.Is(err, store.ErrCorrupt):
+		return nil, err
+	case err == nil && other.GetDeleted():
+		change.If = other.revision
+	default:
+		return nil, rpcerr.New(codes.AlreadyExists, rpcerr.NameTaken,
+			fmt.Sprintf("name: %s is the id of worker %s, so that it would mean two workers; choose another name, or delete that worker first", quote(name), name),
+			map[string]string{"field": "name", "rule": "no worker's name is the id of another", "fix": "choose another name", "worker": name})
+	}
+	return append(changes, change), nil
 }
 
 // hasName tells whether a worker that exists has the name. One whose record is broken keeps it.

@@ -62,11 +62,10 @@ func TestNamesAreUnique(t *testing.T) {
 	if got := m.get(t, "n/1").GetId(); got != "a" {
 		t.Errorf("n/1 is %s", got)
 	}
-	m.create(t, named("c", "a")) // a name that is another's id
-	if got := m.get(t, "a").GetId(); got != "a" {
-		t.Errorf("a is %s: an id comes before a name", got)
-	}
+	_, err = m.CreateWorker(t.Context(), named("c", "a"))
+	wantError(t, err, codes.AlreadyExists, rpcerr.NameTaken, `"a" is the id of worker a`)
 	m.delete(t, "a")
+	m.create(t, named("c", "a"))
 	if got := m.get(t, "a").GetId(); got != "c" {
 		t.Errorf("a is %s after the worker of that id is gone", got)
 	}
@@ -216,4 +215,43 @@ func TestListing(t *testing.T) {
 	if err != nil || next.GetWorkers()[0].GetId() != "w0010" {
 		t.Errorf("next page: %v, %v", next, err)
 	}
+}
+
+// An id or a name means one worker, so nobody is named like another's id.
+func TestNamesAndIDsAreApart(t *testing.T) {
+	w := newWorld(t)
+	m := w.manager()
+	create := func(id, name string) error {
+		req := dedicated(id)
+		req.Name = name
+		_, err := m.CreateWorker(t.Context(), req)
+		return err
+	}
+	for _, c := range []struct{ id, name, other string }{
+		{id: "a", name: "alice"},
+		{id: "b", name: "a", other: "a"},
+		{id: "alice", other: "a"},
+		{id: "c", name: "c"},
+		{id: "c2", name: "c", other: "c"},
+		{id: "d", name: "not an id"},
+	} {
+		err := create(c.id, c.name)
+		if c.other == "" {
+			if err != nil {
+				t.Errorf("%s named %q: %v", c.id, c.name, err)
+			}
+			continue
+		}
+		wantError(t, err, codes.AlreadyExists, rpcerr.NameTaken, "worker "+c.other)
+		if got := rpcerr.Info(err).GetMetadata()["worker"]; got != c.other {
+			t.Errorf("%s named %q: the other is %q", c.id, c.name, got)
+		}
+	}
+	m.delete(t, "a")
+	for _, c := range [][2]string{{"b", "a"}, {"alice", ""}} {
+		if err := create(c[0], c[1]); err != nil {
+			t.Errorf("once the other is deleted: %s named %q: %v", c[0], c[1], err)
+		}
+	}
+	wantError(t, create("a", ""), codes.AlreadyExists, rpcerr.NameTaken, "worker b")
 }

@@ -25,9 +25,15 @@ type gauges struct {
 // snapshot is the leader's view at the end of a cycle. It is not changed once it is set.
 type snapshot struct {
 	workers     map[kind]int
-	coverage    map[string]float64 // by group, of its worst covered topic
+	coverage    []coveredShare // the worst first
 	quarantined int
 	leading     bool
+}
+
+// coveredShare is how much of a group has a running member on a topic.
+type coveredShare struct {
+	group, topic string
+	share        float64
 }
 
 type kind struct {
@@ -46,7 +52,7 @@ func newGauges(meter metric.Meter) (*gauges, error) {
 	workers, err := meter.Int64ObservableGauge(metrics.CatalogWorkers, metric.WithUnit("{worker}"), metric.WithDescription("Workers by state and type."))
 	check(err)
 	coverage, err := meter.Float64ObservableGauge(metrics.GroupCoverage, metric.WithUnit("1"),
-		metric.WithDescription("Share of a group's slots with a running member, on the topic where it is least."))
+		metric.WithDescription("Share of a group's slots with a running member, on one topic."))
 	check(err)
 	quarantined, err := meter.Int64ObservableGauge(metrics.Quarantined, metric.WithUnit("{record}"),
 		metric.WithDescription("Catalog records that cannot be read and are left out of everything."))
@@ -65,8 +71,9 @@ func newGauges(meter metric.Meter) (*gauges, error) {
 			o.ObserveInt64(workers, int64(n), metric.WithAttributes(
 				attribute.String(metrics.State, stateName(k.state)), attribute.String(metrics.Type, k.typ)))
 		}
-		for group, share := range s.coverage {
-			o.ObserveFloat64(coverage, share, metric.WithAttributes(attribute.String(metrics.Group, group)))
+		for _, c := range s.coverage {
+			o.ObserveFloat64(coverage, c.share, metric.WithAttributes(
+				attribute.String(metrics.Group, c.group), attribute.String(metrics.Topic, c.topic)))
 		}
 		o.ObserveInt64(quarantined, int64(s.quarantined))
 		return nil

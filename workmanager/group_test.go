@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/grouping"
 	"github.com/turnlane/turnlane/internal/catalog"
 	"github.com/turnlane/turnlane/internal/lifecycle"
@@ -195,22 +196,36 @@ func TestAGroupGetsAnotherSize(t *testing.T) {
 	wantError(t, err, codes.FailedPrecondition, rpcerr.GroupSizeConflict, "worker new0")
 }
 
-// slotCounter records what is counted.
+// slotCounter records what is counted, and from where.
 type slotCounter struct {
-	mu   sync.Mutex
-	open map[string]func(int)
+	mu    sync.Mutex
+	open  map[string]workmanager.Place
+	stood event.Position // where a count is that ends
 }
 
-func (c *slotCounter) CountSlots(topic string, slots grouping.Set, count func(int)) (func(), error) {
+func (c *slotCounter) CountSlots(topic string, after workmanager.Place, slots grouping.Set, _ func(int)) (func() workmanager.Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := topic + " " + slots.String()
-	c.open[key] = count
-	return func() {
+	c.open[key] = after
+	return func() workmanager.Place {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.open, key)
+		return workmanager.Place{Position: c.stood, Incarnation: after.Incarnation}
 	}, nil
+}
+
+// after is from where slots are counted.
+func (c *slotCounter) after(t *testing.T, key string) event.Position {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	place, ok := c.open[key]
+	if !ok {
+		t.Errorf("%s is not counted: %v", key, c.open)
+	}
+	return place.Position
 }
 
 func (c *slotCounter) has(keys ...string) bool {
@@ -219,12 +234,12 @@ func (c *slotCounter) has(keys ...string) bool {
 	if len(c.open) != len(keys) {
 		return false
 	}
-	return !slices.ContainsFunc(keys, func(key string) bool { return c.open[key] == nil })
+	return !slices.ContainsFunc(keys, func(key string) bool { _, ok := c.open[key]; return !ok })
 }
 
 func TestEventsOfMissingSlotsAreCounted(t *testing.T) {
 	w := newWorld(t)
-	counter := &slotCounter{open: map[string]func(int){}}
+	counter := &slotCounter{open: map[string]workmanager.Place{}}
 	m := w.manager(func(c *workmanager.Config) { c.Slots = counter })
 	r := w.runtime("pod-1", "echo")
 	for i := range uint32(4) {
@@ -251,4 +266,66 @@ func TestEventsOfMissingSlotsAreCounted(t *testing.T) {
 	if !counter.has() {
 		t.Error("counting goes on after the end")
 	}
+}
+
+// What nobody is to run is counted by the time the start returns that leaves it so, from before the
+// member ran; and the count goes on where it was when another member is started.
+func TestVacantSlotsAreCountedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	counter := &slotCounter{open: map[string]workmanager.Place{}}
+	m := w.manager(func(c *workmanager.Config) { c.Slots = counter })
+	r := w.runtime("pod-1", "echo")
+	before := w.append("in", 3)
+	for i := range uint32(3) {
+		m.create(t, member(fmt.Sprint("m", i), "g", 3, i))
+	}
+	m.start(t, "m0")
+	if got := counter.after(t, "in 1,2 of 3"); got != before[2] {
+		t.Errorf("counted after %s, want %s", got, before[2])
+	}
+	w.append("in", 3)
+	counter.mu.Lock()
+	counter.stood = before[1] // as if it were a little behind
+	counter.mu.Unlock()
+	m.start(t, "m1")
+	if got := counter.after(t, "in 2 of 3"); got != before[1] {
+		t.Errorf("counting went on after %s, want %s", got, before[1])
+	}
+	m.start(t, "m2")
+	eventually(t, "nothing is counted", func() bool { return counter.has() })
+
+	// Members that fell are counted from where they fell, once they are not back for a while.
+	fell := w.append("in", 1)[0]
+	r.kill()
+	eventually(t, "all are down", func() bool { return m.state(t, "m0") != running })
+	eventually(t, "they are counted", func() bool { return counter.has("in 0,1,2 of 3") })
+	if got := counter.after(t, "in 0,1,2 of 3"); got != fell {
+		t.Errorf("counted after %s, want %s", got, fell)
+	}
+	w.runtime("pod-2", "echo")
+	eventually(t, "nothing is counted again", func() bool { return counter.has() })
+}
+
+// Coverage says whether it is complete, and whose change made it so.
+func TestCoverageNamesTheMember(t *testing.T) {
+	w := newWorld(t)
+	m := w.manager()
+	w.runtime("pod-1", "echo")
+	for i := range uint32(2) {
+		m.create(t, member(fmt.Sprint("m", i), "g", 2, i))
+	}
+	m.start(t, "m0")
+	m.start(t, "m1")
+	m.stopWorker(t, "m0")
+	told := func() string {
+		var lines []string
+		for _, e := range w.events.all() {
+			if e.Type == lifecycle.TypeCoverage {
+				lines = append(lines, e.State+" "+e.WorkerID)
+			}
+		}
+		return strings.Join(lines, ", ")
+	}
+	const want = "INCOMPLETE m0, COMPLETE m1, INCOMPLETE m0"
+	eventually(t, want, func() bool { return told() == want })
 }

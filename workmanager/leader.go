@@ -1,10 +1,12 @@
 package workmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,9 +48,10 @@ type leader struct {
 	graves    map[string]time.Time // deleted workers whose data is still there: when to try again
 	broken    map[string]string    // keys of quarantined records, and what was reported
 
-	dirty    map[string]bool // groups whose coverage may have changed
-	reported map[string]map[string]share
-	gaps     map[gapKey]*gap
+	dirty     map[string]string // groups whose coverage may have changed, and the member that did, "" for several
+	reported  map[string]map[string]share
+	gaps      map[gapKey]*gap
+	gapWarned time.Time // when trouble with them was last told
 
 	counts   map[kind]int
 	changed  bool      // the gauges are out of date
@@ -90,7 +93,7 @@ func (l *leader) reset() {
 		reconcile: map[string]*entry{},
 		graves:    map[string]time.Time{},
 		broken:    map[string]string{},
-		dirty:     map[string]bool{},
+		dirty:     map[string]string{},
 		reported:  map[string]map[string]share{},
 		gaps:      map[gapKey]*gap{},
 		counts:    map[kind]int{},
@@ -237,11 +240,13 @@ func (l *leader) cycle(ctx context.Context, keys []string) error {
 	if err := l.observe(ctx, now); err != nil {
 		return err
 	}
+	// Before a member is placed, so that what comes once it runs is counted if it is for others.
+	l.cover(ctx, now)
 	if err := l.place(ctx); err != nil {
 		return err
 	}
 	l.bury(ctx, now)
-	l.cover(now)
+	l.cover(ctx, now)
 	l.measure()
 	return nil
 }
@@ -369,7 +374,7 @@ func (l *leader) take(item store.Item) {
 		l.leave(group, id)
 		l.join(e)
 	}
-	l.dirty[e.spec.Group] = true
+	l.touch(e.spec.Group, id)
 	switch {
 	case e.wanted && (restarted || !was):
 		l.see(e, observation{state: starting, pod: e.seen.pod, owner: e.seen.owner, token: e.seen.token}, true)
@@ -425,7 +430,7 @@ func (l *leader) join(e *entry) {
 		l.members[group] = map[string]*entry{}
 	}
 	l.members[group][e.id] = e
-	l.dirty[group] = true
+	l.touch(group, e.id)
 }
 
 func (l *leader) leave(group, id string) {
@@ -436,7 +441,15 @@ func (l *leader) leave(group, id string) {
 	if len(l.members[group]) == 0 {
 		delete(l.members, group)
 	}
-	l.dirty[group] = true
+	l.touch(group, id)
+}
+
+// touch notes that a member of a group changed.
+func (l *leader) touch(group, id string) {
+	if by, ok := l.dirty[group]; ok && by != id {
+		id = ""
+	}
+	l.dirty[group] = id
 }
 
 // stops notes that a worker was asked to stop: it is stopping if somebody may be running it.
@@ -462,9 +475,7 @@ func (l *leader) see(e *entry, seen observation, anew bool) {
 	if was.state != seen.state {
 		l.count(was.state, e.typ, -1)
 		l.count(seen.state, e.typ, +1)
-		if e.spec.Group != "" {
-			l.dirty[e.spec.Group] = true
-		}
+		l.touch(e.spec.Group, e.id)
 	}
 	news := anew || was.state != seen.state ||
 		seen.state == starting && seen.reason != was.reason && seen.reason == noRuntime(e.typ)
@@ -548,14 +559,16 @@ func (l *leader) measure() {
 		return
 	}
 	l.changed = false
-	s := snapshot{leading: true, workers: make(map[kind]int, len(l.counts)), coverage: map[string]float64{}, quarantined: len(l.broken)}
+	s := snapshot{leading: true, workers: make(map[kind]int, len(l.counts)), quarantined: len(l.broken)}
 	maps.Copy(s.workers, l.counts)
 	for group, topics := range l.reported {
-		least := 1.0
-		for _, c := range topics {
-			least = min(least, float64(c.running)/float64(c.size))
+		for topic, c := range topics {
+			s.coverage = append(s.coverage, coveredShare{group, topic, float64(c.running) / float64(c.size)})
 		}
-		s.coverage[group] = least
 	}
+	// The worst come first, since the label sets of a metric are bounded.
+	slices.SortFunc(s.coverage, func(a, b coveredShare) int {
+		return cmp.Or(cmp.Compare(a.share, b.share), cmp.Compare(a.group, b.group), cmp.Compare(a.topic, b.topic))
+	})
 	l.gauges.set(s)
 }

@@ -283,12 +283,14 @@ func TestWhereAWorkerStarts(t *testing.T) {
 		{"earliest", first(&v1.Start{At: &v1.Start_Earliest{Earliest: true}}), event.Position{}},
 		{"time", first(&v1.Start{At: &v1.Start_Time{Time: timestamppb.New(cut)}}), before[9]},
 		{"position", first(&v1.Start{At: &v1.Start_Position{Position: before[3].String()}}), before[3].Prev()},
-		{"beyond", first(&v1.Start{At: &v1.Start_Position{Position: event.MaxPosition.String()}}), after[4]},
+		{"soon", first(&v1.Start{At: &v1.Start_Time{Time: timestamppb.New(time.Now().Add(30 * time.Second))}}), after[4]},
+		// The feed tells that the log does not reach so far.
+		{"beyond", first(&v1.Start{At: &v1.Start_Position{Position: event.MaxPosition.String()}}), event.MaxPosition.Prev()},
 	} {
 		m.create(t, &v1.CreateWorkerRequest{Id: c.name, Type: "echo", Topics: []string{"in", "none"}, Replay: c.replay})
 		m.start(t, c.name)
 		starts := w.record(c.name).GetStarts()
-		if len(starts) != 4 || starts[0].GetTopic() != "in" || starts[0].GetIncarnation() == "" || starts[1].GetMs() != 0 {
+		if len(starts) != 4 || starts[0].GetTopic() != "in" || starts[0].GetIncarnation() == "" || starts[1].GetIncarnation() != "" {
 			t.Fatalf("%s: %v", c.name, starts)
 		}
 		got := event.Position{Ms: starts[0].GetMs(), Seq: starts[0].GetSeq()}
@@ -369,6 +371,13 @@ func TestSeek(t *testing.T) {
 	if position("in") != in[9] {
 		t.Errorf("a start after a seek begins at %s", position("in"))
 	}
+
+	ahead := &v1.Start{At: &v1.Start_Time{Time: timestamppb.New(time.Now().Add(time.Hour))}}
+	_, err = m.SeekWorker(t.Context(), &v1.SeekWorkerRequest{Worker: "a", To: ahead})
+	wantError(t, err, codes.InvalidArgument, rpcerr.InvalidField, "to.time: is ", "60 s ahead", "use tail")
+	_, err = m.CreateWorker(t.Context(), &v1.CreateWorkerRequest{Type: "echo", Topics: []string{"in"},
+		Replay: &v1.Replay{Mode: v1.ReplayMode_REPLAY_MODE_FIRST, First: ahead}})
+	wantError(t, err, codes.InvalidArgument, rpcerr.InvalidField, "replay.first.time: is ")
 
 	_, err = m.SeekWorker(t.Context(), &v1.SeekWorkerRequest{Worker: "a", Topics: []string{"x", "in", "in"}})
 	wantError(t, err, codes.InvalidArgument, rpcerr.InvalidField, "to: is not set", `topics[0]: "x" is not a topic of the worker`, "topics[2]")

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnlane/turnlane/actor"
+	"github.com/turnlane/turnlane/event"
 	"github.com/turnlane/turnlane/grouping"
 	"github.com/turnlane/turnlane/internal/lifecycle"
 	turnlanev1 "github.com/turnlane/turnlane/proto/turnlane/v1"
@@ -45,11 +46,17 @@ type ProgressTeller interface {
 	Progress(worker string) string
 }
 
-// SlotCounter counts the events of a topic that belong to a set of slots, from now on.
+// SlotCounter counts the events of a topic that belong to a set of slots.
 type SlotCounter interface {
-	// CountSlots calls count with the number of such events as they come, until close is called. It
-	// does not block for long.
-	CountSlots(topic string, slots grouping.Set, count func(n int)) (closing func(), err error)
+	// CountSlots calls count with the number of such events after a place as they come, until closing
+	// is called, which returns up to where they were counted. It does not block for long.
+	CountSlots(topic string, after Place, slots grouping.Set, count func(n int)) (closing func() Place, err error)
+}
+
+// Place is a position in a topic's log. Of a topic that does not exist yet the incarnation is empty.
+type Place struct {
+	Position    event.Position
+	Incarnation string
 }
 
 // Config is what a Manager is made from.

@@ -26,7 +26,9 @@ func (l *leader) resync(ctx context.Context) error {
 	}
 	l.sessions(live)
 	for _, step := range []func(context.Context) error{
-		l.readWorkers, l.readOwners, l.readPlaces, l.mendNames, l.mendClaims, l.place,
+		l.readWorkers, l.readOwners, l.readPlaces, l.mendNames, l.mendClaims,
+		func(ctx context.Context) error { l.cover(ctx, time.Now()); return nil }, // see cycle
+		l.place,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -36,7 +38,7 @@ func (l *leader) resync(ctx context.Context) error {
 	now := time.Now()
 	l.nextPoll, l.nextResync = now.Add(l.cfg.Poll), now.Add(l.cfg.Resync)
 	l.changed = true
-	l.cover(now)
+	l.cover(ctx, now)
 	l.measure()
 	l.log.Debug("the catalog was read", "workers", len(l.workers), "quarantined", len(l.broken), "took", now.Sub(began))
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
@@ -20,8 +21,9 @@ import (
 const parallelReads = 16
 
 // resolve fixes where a start lies in a topic now: everything after the position is to be read. A nil
-// start is the tail. A position above the topic's end stands for the end, since whatever comes later
-// lies above it.
+// start is the tail, and so is a time that has not come. A position above the topic's end is kept as it
+// was asked for: the feed that begins there tells of a regressed gap and goes on from the end, as it
+// does for subscribers.
 func (m *Manager) resolve(ctx context.Context, topic string, at *turnlanev1.Start) (*storev1.TopicStart, error) {
 	b, err := m.store.Bounds(ctx, topic)
 	if err != nil {
@@ -32,20 +34,24 @@ func (m *Manager) resolve(ctx context.Context, topic string, at *turnlanev1.Star
 	case *turnlanev1.Start_Earliest:
 		pos = b.Removed // what was removed is no gap for one who asks for what there is
 	case *turnlanev1.Start_Time:
-		if pos, err = m.store.Before(ctx, topic, at.Time.AsTime()); err != nil {
-			return nil, unreadable(topic, err)
+		if t := at.Time.AsTime(); !t.After(time.Now()) {
+			if pos, err = m.store.Before(ctx, topic, t); err != nil {
+				return nil, unreadable(topic, err)
+			}
 		}
 	case *turnlanev1.Start_Position:
 		asked, err := event.ParsePosition(at.Position)
 		if err != nil {
 			return nil, rpcerr.Invalid("to.position", err.Error(), "write it as two numbers, ms-seq")
 		}
-		if asked = asked.Prev(); asked.Less(pos) {
-			pos = asked
-		}
+		pos = asked.Prev()
+	}
+	left := pos // what lies up to here the worker does not get
+	if b.Last.Less(left) {
+		left = b.Last
 	}
 	return &storev1.TopicStart{Topic: topic, Incarnation: b.Incarnation, Ms: pos.Ms, Seq: pos.Seq,
-		AnewMs: pos.Ms, AnewSeq: pos.Seq, LowestMs: pos.Ms, LowestSeq: pos.Seq}, nil
+		AnewMs: left.Ms, AnewSeq: left.Seq, LowestMs: left.Ms, LowestSeq: left.Seq}, nil
 }
 
 // goOn replaces a start by a cursor.

@@ -283,6 +283,8 @@ func checkStart(p *problems, field string, s *turnlanev1.Start) {
 	case *turnlanev1.Start_Time:
 		if err := at.Time.CheckValid(); err != nil {
 			p.add(field+".time", "is not a time of the years 1 to 9999", "give a time such as 2026-01-31T12:00:00Z")
+		} else if rule, fix := admission.StartTime(at.Time.AsTime(), time.Now()); rule != "" {
+			p.add(field+".time", rule, fix)
 		}
 	case *turnlanev1.Start_Position:
 		if _, err := event.ParsePosition(at.Position); err != nil {

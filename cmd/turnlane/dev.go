@@ -19,14 +19,17 @@ import (
 )
 
 type devFlags struct {
-	data, grpc, http, readyFile, pod string
-	fsync, logLevel                  choiceFlag
-	drain                            durationFlag
-	maxTurns                         maxTurnsFlag
+	data, readyFile, pod string
+	grpc, http           addrFlag
+	fsync, logLevel      choiceFlag
+	drain                durationFlag
+	maxTurns             maxTurnsFlag
 }
 
 func (a *app) devCommand() *cobra.Command {
 	f := devFlags{
+		grpc:     turnlane.DefaultGRPCAddr,
+		http:     turnlane.DefaultHTTPAddr,
 		fsync:    choiceFlag{value: "always", choices: []string{"always", "interval", "never"}},
 		logLevel: choiceFlag{value: "warn", choices: []string{"debug", "info", "warn", "error"}},
 		drain:    durationFlag{Duration: turnlane.DefaultDrainTimeout},
@@ -40,7 +43,10 @@ ends the process at once.
 
 Each flag can be given as an environment variable too, such as TURNLANE_DATA or TURNLANE_READY_FILE; the
 flag wins. The ready file gets {"grpc":ADDRESS,"http":ADDRESS,"pid":N} once the server serves, and is
-removed when it ends.`,
+removed when it ends.
+
+Garbage is collected when the heap has grown fivefold, or at 256 MiB if that comes first, but not before
+it has doubled. Set GOGC or GOMEMLIMIT to have it as Go does.`,
 		Example: `  turnlane dev
   turnlane dev --data ./data --fsync interval
   turnlane dev --grpc 127.0.0.1:0 --http 127.0.0.1:0 --ready-file ready.json`,
@@ -49,14 +55,17 @@ removed when it ends.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "keep the data in `DIR`, which is made if missing (default in memory)")
 	flags.Var(&f.fsync, "fsync", "force writes to the disk before each acknowledgement, every second, or never")
-	flags.StringVar(&f.grpc, "grpc", turnlane.DefaultGRPCAddr, "serve gRPC on `ADDR`; port 0 picks a free one")
-	flags.StringVar(&f.http, "http", turnlane.DefaultHTTPAddr, "serve HTTP on `ADDR`; port 0 picks a free one")
+	flags.Var(&f.grpc, "grpc", "serve gRPC on `ADDR`; port 0 picks a free one")
+	flags.Var(&f.http, "http", "serve HTTP on `ADDR`; port 0 picks a free one")
 	flags.StringVar(&f.readyFile, "ready-file", "", "write addresses and pid to file `F` once ready")
 	flags.StringVar(&f.pod, "pod", "", "`NAME` of this process in what it reports (default the host's)")
 	flags.Var(&f.drain, "drain-timeout", "how long a stop waits for running turns")
 	flags.Var(&f.maxTurns, "max-turns", "at most N turns of a worker `TYPE=N` at the same time; repeat it for more types (default no bound)")
 	flags.Var(&f.logLevel, "log-level", "log this and what is worse to standard error")
 	return a.verb(cmd, func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		if err := refuseEmpty(cmd.Flags(), "data", "ready-file", "pod"); err != nil {
+			return err
+		}
 		if err := a.flagsFromEnv(cmd.LocalFlags()); err != nil {
 			return err
 		}
@@ -86,7 +95,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 		return usageError(err.Error())
 	}
 	cfg := turnlane.Config{
-		DataDir: f.data, GRPCAddr: f.grpc, HTTPAddr: f.http, Pod: f.pod, DrainTimeout: f.drain.Duration, MaxTurns: f.maxTurns.max,
+		DataDir: f.data, GRPCAddr: string(f.grpc), HTTPAddr: string(f.http), Pod: f.pod, DrainTimeout: f.drain.Duration, MaxTurns: f.maxTurns.max,
 		Fsync:  map[string]turnlane.Fsync{"always": turnlane.FsyncAlways, "interval": turnlane.FsyncInterval, "never": turnlane.FsyncNever}[f.fsync.value],
 		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})),
 	}
@@ -102,6 +111,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	a.tuneMemory(running)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(running) }()
 	select {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -111,28 +110,28 @@ func shortText(s string) string {
 
 // letterView is a dead letter as -o json tells it. What does not apply is left out.
 type letterView struct {
-	Topic       string          `json:"topic"`
-	Position    string          `json:"position"`
-	Fingerprint string          `json:"fingerprint"`
-	Reason      string          `json:"reason"`
-	Error       string          `json:"error,omitempty"`
-	Attempts    uint32          `json:"attempts"`
-	Crashes     uint32          `json:"crashes"`
-	Redrives    uint32          `json:"redrives"`
-	Permanent   bool            `json:"permanent"`
-	WorkerID    string          `json:"worker_id,omitempty"`
-	WorkerName  string          `json:"worker_name,omitempty"`
-	WorkerType  string          `json:"worker_type,omitempty"`
-	Version     string          `json:"version,omitempty"`
-	Run         uint64          `json:"run"`
-	FromTopic   string          `json:"from_topic,omitempty"`
-	FromPos     string          `json:"from_position,omitempty"`
-	Key         string          `json:"key,omitempty"`
-	Group       string          `json:"group,omitempty"`
-	Slot        *uint32         `json:"slot,omitempty"`
-	FirstFailed string          `json:"first_failed,omitempty"`
-	LastFailed  string          `json:"last_failed,omitempty"`
-	Event       json.RawMessage `json:"event"`
+	Topic       string   `json:"topic"`
+	Position    string   `json:"position"`
+	Fingerprint string   `json:"fingerprint"`
+	Reason      string   `json:"reason"`
+	Error       string   `json:"error,omitempty"`
+	Attempts    uint32   `json:"attempts"`
+	Crashes     uint32   `json:"crashes"`
+	Redrives    uint32   `json:"redrives"`
+	Permanent   bool     `json:"permanent"`
+	WorkerID    string   `json:"worker_id,omitempty"`
+	WorkerName  string   `json:"worker_name,omitempty"`
+	WorkerType  string   `json:"worker_type,omitempty"`
+	Version     string   `json:"version,omitempty"`
+	Run         uint64   `json:"run"`
+	FromTopic   string   `json:"from_topic,omitempty"`
+	FromPos     string   `json:"from_position,omitempty"`
+	Key         string   `json:"key,omitempty"`
+	Group       string   `json:"group,omitempty"`
+	Slot        *uint32  `json:"slot,omitempty"`
+	FirstFailed string   `json:"first_failed,omitempty"`
+	LastFailed  string   `json:"last_failed,omitempty"`
+	Event       verbatim `json:"event"`
 
 	original *event.Event
 }

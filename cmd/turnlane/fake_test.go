@@ -41,6 +41,7 @@ type fake struct {
 	others   int // updates that somebody else makes first
 	updates  []*turnlanev1.UpdateWorkerRequest
 	commands []*turnlanev1.SendCommandRequest
+	removed  string // of all topics
 }
 
 // serve starts the fake on an address, "" for a free one, and returns it with how to end it at once.
@@ -218,7 +219,7 @@ func (f *fake) Subscribe(req *turnlanev1.SubscribeRequest, stream turnlanev1.Gat
 }
 
 func (f *fake) topic(name string) *turnlanev1.Topic {
-	t := &turnlanev1.Topic{Topic: name, Entries: uint64(len(f.topics[name])), Incarnation: "i1", Retention: f.settings[name]}
+	t := &turnlanev1.Topic{Topic: name, Entries: uint64(len(f.topics[name])), Incarnation: "i1", Retention: f.settings[name], Removed: f.removed}
 	if n := len(f.topics[name]); n > 0 {
 		t.First, t.Last, t.Bytes = f.topics[name][0].GetPosition(), f.topics[name][n-1].GetPosition(), uint64(100*n)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,6 +143,23 @@ func (f *bytesFlag) String() string {
 	return strconv.FormatUint(uint64(*f), 10)
 }
 
+// addrFlag is an address to listen on.
+type addrFlag string
+
+func (f *addrFlag) Set(text string) error {
+	if text == "" {
+		return errors.New("want HOST:PORT, or leave it out")
+	}
+	if _, err := net.ResolveTCPAddr("tcp", text); err != nil {
+		return fmt.Errorf("want HOST:PORT: %w", err)
+	}
+	*f = addrFlag(text)
+	return nil
+}
+
+func (f *addrFlag) Type() string   { return "ADDR" }
+func (f *addrFlag) String() string { return string(*f) }
+
 // startFlag is a place in a topic. Times ago count from when the flag is read.
 type startFlag struct {
 	start *turnlanev1.Start // nil if not given
@@ -213,4 +231,14 @@ func outputFlag(flags *pflag.FlagSet) func() bool {
 	f := &choiceFlag{value: "text", choices: []string{"text", "json"}}
 	flags.VarP(f, "output", "o", "json prints one JSON object a line, `text|json`")
 	return func() bool { return f.value == "json" }
+}
+
+// refuseEmpty refuses flags that are given but empty.
+func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return usagef("--%s is empty; leave it out, or give it a value", name)
+		}
+	}
+	return nil
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,9 +21,60 @@ import (
 func (a *app) printJSON(v any) error { return writeJSON(a.stdout, v) }
 
 func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(putVerbatim(line.Bytes()))
+	return err
+}
+
+// verbatim is a JSON value that writeJSON writes byte for byte, except that line ends between its tokens
+// become blanks: encoding/json would write a json.RawMessage anew. Must be valid JSON.
+type verbatim []byte
+
+// verbatimMark begins the string that stands for a verbatim until writeJSON puts it in. It is drawn anew by
+// each process, so that no text that it was given can hold it.
+var verbatimMark = rand.Text()
+
+// MarshalJSON makes it a json.Marshaler.
+func (v verbatim) MarshalJSON() ([]byte, error) {
+	b := append([]byte{'"'}, verbatimMark...)
+	return append(base64.StdEncoding.AppendEncode(b, v), '"'), nil
+}
+
+// UnmarshalJSON makes it a json.Unmarshaler.
+func (v *verbatim) UnmarshalJSON(b []byte) error {
+	*v = append((*v)[:0], b...)
+	return nil
+}
+
+// putVerbatim replaces what stands for verbatim values by these.
+func putVerbatim(line []byte) []byte {
+	mark := []byte(`"` + verbatimMark)
+	var out []byte
+	for {
+		before, after, found := bytes.Cut(line, mark)
+		if out = append(out, before...); !found {
+			return out
+		}
+		encoded, rest, _ := bytes.Cut(after, []byte{'"'})
+		start := len(out)
+		out, _ = base64.StdEncoding.AppendDecode(out, encoded) // we encoded it
+		blankLineEnds(out[start:])
+		line = rest
+	}
+}
+
+// blankLineEnds keeps JSON on one line. In it, line ends are only ever between tokens.
+func blankLineEnds(b []byte) {
+	for i, c := range b {
+		if c == '\n' || c == '\r' {
+			b[i] = ' '
+		}
+	}
 }
 
 // table is columns that line up.

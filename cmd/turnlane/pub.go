@@ -88,10 +88,8 @@ that says how many lines are stored, or -o json, is what to go by. The exit code
 // check refuses flags that do not go together, and values that are there but empty.
 func (f *pubFlags) check(cmd *cobra.Command, args []string) error {
 	flags := cmd.Flags()
-	for _, name := range []string{"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "file"} {
-		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
-			return usagef("--%s is empty; leave it out, or give it a value", name)
-		}
+	if err := refuseEmpty(flags, "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "file"); err != nil {
+		return err
 	}
 	if !flags.Changed("file") {
 		if flags.Changed("rate") {

@@ -22,13 +22,6 @@ type tailFlags struct {
 	timeout     durationFlag
 }
 
-// tailed is an event as tail -o json tells it.
-type tailed struct {
-	Topic    string          `json:"topic"`
-	Position string          `json:"position"`
-	Event    json.RawMessage `json:"event"`
-}
-
 // tailedGap is a gap as tail -o json tells it, on standard error.
 type tailedGap struct {
 	Topic string `json:"topic"`
@@ -52,7 +45,8 @@ func (a *app) tailCommand() *cobra.Command {
 		Use:   "tail TOPIC [flags]",
 		Short: "Print the events of a topic as they come",
 		Long: `Prints the events of a topic: position, id, type, subject (- if there is none) and data. With -o json a
-line is {"topic","position","event":{CloudEvents JSON}}.
+line is {"topic","position","event":{CloudEvents JSON}}, with JSON data byte for byte, except that line
+ends between its tokens become blanks.
 
 It starts at the topic's end unless --from says otherwise, and goes on until --until, -n or --timeout
 ends it, or Ctrl-C does. What the topic no longer holds is told on standard error as a gap. When the
@@ -140,10 +134,11 @@ func (p *tailPrinter) print(at event.Position, pb *cepb.CloudEvent) error {
 		return fmt.Errorf("%s at %s: %w", p.topic, at, err)
 	}
 	if p.asJSON {
-		if p.buf, err = event.AppendJSON(p.buf[:0], e); err != nil {
+		if p.buf, err = appendTailed(p.buf[:0], p.topic, at, e); err != nil {
 			return fmt.Errorf("%s at %s: %w", p.topic, at, err)
 		}
-		return writeJSON(p.out, tailed{p.topic, at.String(), p.buf})
+		_, err = p.out.Write(p.buf)
+		return err
 	}
 	subject := e.Subject
 	if subject == "" {
@@ -151,6 +146,23 @@ func (p *tailPrinter) print(at event.Position, pb *cepb.CloudEvent) error {
 	}
 	_, err = fmt.Fprintf(p.out, "%s  %s  %s  %s  %s\n", at, printable(e.ID), printable(e.Type), printable(subject), dataText(e))
 	return err
+}
+
+// appendTailed appends an event as tail -o json tells it: a line of JSON. It is put together by hand,
+// to spare each event the way through encoding/json; otherwise it is as writeJSON writes a verbatim.
+func appendTailed(dst []byte, topic string, at event.Position, e *event.Event) ([]byte, error) {
+	name, err := json.Marshal(topic)
+	if err != nil {
+		return nil, err
+	}
+	dst = append(append(dst, `{"topic":`...), name...)
+	dst = append(append(append(dst, `,"position":"`...), at.String()...), `","event":`...)
+	start := len(dst)
+	if dst, err = event.AppendJSON(dst, e); err != nil {
+		return nil, err
+	}
+	blankLineEnds(dst[start:])
+	return append(dst, "}\n"...), nil
 }
 
 func (p *tailPrinter) gap(g *turnlanev1.Gap) {

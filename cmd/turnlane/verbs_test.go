@@ -266,6 +266,25 @@ func TestTailPrints(t *testing.T) {
 	}
 }
 
+// Whatever blanks, escapes and signs JSON data has, tail -o json tells it as it was sent, on one line.
+func TestTailTellsJSONDataAsItIs(t *testing.T) {
+	_, addr := start(t)
+	for i, data := range []string{
+		`{"a": 0, "b": [1, 2]}`, `{"a":"<>&"}`, ` { } `, `"\u003c\/\u2028"`, "\"<&>\u2028\u2029\"", "1.0E+2", "[1,\t2]", "{\r\n  \"a\": 1,\n  \"b\": \"\\n\"\n}", "null", `"plain"`,
+	} {
+		topic := fmt.Sprint("t", i)
+		cli(t, addr, "pub", topic, data, "--datacontenttype", "application/json").ok(t)
+		got := cli(t, addr, "tail", topic, "--from", "earliest", "--until", "tail", "-o", "json").ok(t)
+		want := `"data":` + strings.NewReplacer("\r", " ", "\n", " ").Replace(data) + "}}\n"
+		if !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("%q is told as %q", data, got)
+		}
+		if !json.Valid([]byte(got)) {
+			t.Errorf("%q is no JSON", got)
+		}
+	}
+}
+
 func TestTailEnds(t *testing.T) {
 	_, addr := start(t)
 	cli(t, addr, "pub", "t", "x").ok(t)
@@ -547,7 +566,7 @@ func TestVerify(t *testing.T) {
 	}
 	got := cli(t, addr, "verify", "t", "-o", "json")
 	if got.code != exitFailed || got.stderr != "" || !strings.HasPrefix(got.stdout,
-		`{"topic":"t","events":3,"turns":0,"workers":0,"lost":3,"repeated_marked":0,"repeated_unmarked":0,"out_of_order":0,"overlapping":0,"given_up":0,"ok":false,`) {
+		`{"topic":"t","events":3,"turns":0,"workers":0,"lost":3,"repeated_marked":0,"repeated_unmarked":0,"out_of_order":0,"overlapping":0,"given_up":0,"malformed":0,"ok":false,`) {
 		t.Errorf("%+v", got)
 	}
 	tell := func(i int, outcome string) {
@@ -581,7 +600,45 @@ func TestVerify(t *testing.T) {
 		t.Error(out)
 	}
 	cli(t, addr, "pub", "probe.out", "{}", "--type", builtin.ReportType).ok(t)
-	if got := cli(t, addr, "verify", "t"); got.code != exitFailed || !strings.Contains(got.stderr, "probe.out at 1700000000000-4: the probe.turn event is not a probe's: worker_id, topic or position is missing") {
+	cli(t, addr, "pub", "probe.out", `{"worker_id":"w","topic":"t","position":"here"}`, "--type", builtin.ReportType).ok(t)
+	got = cli(t, addr, "verify", "t")
+	if got.code != exitFailed || got.stderr != "" || !strings.Contains(got.stdout, "lost                0\n") || !strings.HasSuffix(got.stdout, ""+
+		"malformed reports   2\n"+
+		"  probe.out at 1700000000000-4: worker_id, topic or position is missing\n"+
+		"  probe.out at 1700000000000-5: position \"here\" is not one\n"+
+		"FAIL\n") {
+		t.Errorf("%+v", got)
+	}
+	if v := decode[verdict](t, cli(t, addr, "verify", "t", "-o", "json").stdout)[0]; v.Malformed != 2 || v.OK || v.Turns != 3 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestVerifyOfNoTopic(t *testing.T) {
+	_, addr := start(t)
+	for _, args := range [][]string{{"verify", "none"}, {"verify", "none", "-o", "json", "--wait", "1h"}} {
+		got := cli(t, addr, args...)
+		if got.code != exitFailed || got.stdout != "" || got.stderr != "turnlane verify: there is no topic none\n" {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+}
+
+// What retention removed is in no count; verify says so, and from where it looked.
+func TestVerifyAfterRetention(t *testing.T) {
+	f, addr := start(t)
+	f.removed = "1699999999999-7"
+	cli(t, addr, "pub", "t").ok(t)
+	const note = "note: t has events only from 1700000000000-0 on; retention removed what came before, up to 1699999999999-7, and how many entries that was is not known\n"
+	for _, from := range []string{"earliest", "2020-01-01", "1600000000000-0"} {
+		if got := cli(t, addr, "verify", "t", "--from", from); !strings.Contains(got.stdout, note) {
+			t.Errorf("from %s: %+v", from, got)
+		}
+		if v := decode[verdict](t, cli(t, addr, "verify", "t", "--from", from, "-o", "json").stdout)[0]; v.First != "1700000000000-0" {
+			t.Errorf("from %s: %+v", from, v)
+		}
+	}
+	if got := cli(t, addr, "verify", "t", "--from", "1700000000000-0"); strings.Contains(got.stdout, "note:") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -37,8 +37,9 @@ func (a *app) verifyCommand() *cobra.Command {
                      one activation
   overlapping turns  turns that a worker began before it had finished the one before
 
-Marked repeats are counted too, and are no fault. The exit code is 1 if any other count is not 0. A
-worker that began after the first event has "lost" what came before: say with --from where it began.`,
+and reports that cannot be read. Marked repeats are counted too, and are no fault. The exit code is 1 if
+any other count is not 0. A worker that began after the first event has "lost" what came before: say with
+--from where it began. What retention removed from the topic is in no count, which a note tells.`,
 		Example: `  turnlane worker create --type probe --topic flights --group g --count 4 --replay cursor --start
   turnlane pub flights --file flights.jsonl.gz
   turnlane verify flights --wait 10s
@@ -104,6 +105,9 @@ func (a *app) verifyUntilQuiet(ctx context.Context, c *client.Client, topic, out
 // as the events.
 func (a *app) verify(ctx context.Context, c *client.Client, topic, out string, from *turnlanev1.Start) (*verdict, error) {
 	v, result := newVerification(topic), &verdict{}
+	if err := askBeginning(ctx, c, topic, from, result); err != nil {
+		return nil, err
+	}
 	p := a.newProgress()
 	defer p.clear()
 	read := func(topic string, from *turnlanev1.Start, each func(event.Position, *cepb.CloudEvent) error) error {
@@ -138,10 +142,11 @@ func (a *app) verify(ctx context.Context, c *client.Client, topic, out string, f
 		}
 		r, err := parseReport(jsonData(e))
 		if err == nil {
-			err = v.addReport(r, result)
+			err = v.addReport(e.GetId(), r, result)
 		}
 		if err != nil {
-			return fmt.Errorf("%s at %s: the %s event is not a probe's: %w", out, at, builtin.ReportType, err)
+			result.Malformed++
+			result.example("malformed", "%s at %s: %v", out, at, err)
 		}
 		return nil
 	})
@@ -162,6 +167,39 @@ func (a *app) verify(ctx context.Context, c *client.Client, topic, out string, f
 	}
 	v.finish(result)
 	return result, nil
+}
+
+// askBeginning checks that there is a topic, and notes in the verdict if it lacks events after a start
+// since retention removed them.
+func askBeginning(ctx context.Context, c *client.Client, topic string, from *turnlanev1.Start, out *verdict) error {
+	resp, err := c.Gateway.GetTopic(ctx, &turnlanev1.GetTopicRequest{Topic: topic})
+	if err = c.Explain(err); notFound(err) {
+		return fmt.Errorf("there is no topic %s", printable(topic))
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", printable(topic), err)
+	}
+	t := resp.GetTopic()
+	if t.GetRemoved() == "" {
+		return nil
+	}
+	removed, err := event.ParsePosition(t.GetRemoved())
+	if err != nil {
+		return fmt.Errorf("the server's answer: %w", err)
+	}
+	lacks := false
+	switch at := from.GetAt().(type) {
+	case *turnlanev1.Start_Earliest:
+		lacks = true
+	case *turnlanev1.Start_Time:
+		lacks = at.Time.AsTime().UnixMilli() <= int64(removed.Ms)
+	case *turnlanev1.Start_Position:
+		p, err := event.ParsePosition(at.Position)
+		lacks = err == nil && p.Compare(removed) <= 0
+	}
+	if lacks {
+		out.First, out.removed = t.GetFirst(), t.GetRemoved()
+	}
+	return nil
 }
 
 // jsonData is the data of an event as bytes, however it was sent.
@@ -189,11 +227,23 @@ func (a *app) describeVerdict(v *verdict, out string) error {
 		{"overlapping turns", "overlapping", v.Overlapping},
 		{"repeated, marked", "", v.RepeatedMarked},
 		{"given up", "", v.GivenUp},
+		{"malformed reports", "malformed", v.Malformed},
 	} {
+		if c.kind == "malformed" && c.n == 0 {
+			continue
+		}
 		fmt.Fprintf(a.stdout, "%-18s  %d\n", c.name, c.n)
 		for _, example := range v.Examples[c.kind] {
 			fmt.Fprintln(a.stdout, "  "+printable(example))
 		}
+	}
+	switch {
+	case v.removed == "":
+	case v.First == "":
+		fmt.Fprintf(a.stdout, "note: %s has no events left; retention removed all up to %s, and how many entries that was is not known\n", v.Topic, v.removed)
+	default:
+		fmt.Fprintf(a.stdout, "note: %s has events only from %s on; retention removed what came before, up to %s, and how many entries that was is not known\n",
+			v.Topic, v.First, v.removed)
 	}
 	if v.Lost > 0 && v.Lost == v.lostEarly {
 		fmt.Fprintln(a.stdout, "All that is lost lies before the first report of those who lost it; if they began later, say so with --from.")

@@ -35,12 +35,16 @@ type verdict struct {
 	RepeatedUnmarked int    `json:"repeated_unmarked"`
 	OutOfOrder       int    `json:"out_of_order"`
 	Overlapping      int    `json:"overlapping"`
-	GivenUp          int    `json:"given_up"` // handled, but without success, to the end
-	OK               bool   `json:"ok"`
+	GivenUp          int    `json:"given_up"`  // handled, but without success, to the end
+	Malformed        int    `json:"malformed"` // reports that cannot be read
+	// First is the topic's first event, set if retention removed what was before it and was asked for.
+	First string `json:"first,omitempty"`
+	OK    bool   `json:"ok"`
 	// Examples has up to ten of each kind, in words.
 	Examples map[string][]string `json:"examples,omitempty"`
 
-	lostEarly int // lost before the first report of who lost them
+	removed   string // the last position that retention removed
+	lostEarly int    // lost before the first report of who lost them
 }
 
 const maxExamples = 10
@@ -90,6 +94,7 @@ type reporter struct {
 	label    string
 	turns    []turn
 	attempts map[attemptKey]bool
+	reports  map[string]struct{} // ids of the events that carried its reports
 }
 
 type attemptKey struct{ index, attempt int }
@@ -125,22 +130,28 @@ func settles(outcome string) bool {
 	return false
 }
 
-// addReport adds a report and counts repeats into out. Reports about other topics and events are left
-// out.
-func (v *verification) addReport(r builtin.Report, out *verdict) error {
+// addReport adds the report that came in the event with the given id, and counts repeats into out. Left
+// out are reports about other topics and events, and those that came before under the same id: a probe
+// sends a report again when it can't know whether the first one was stored.
+func (v *verification) addReport(id string, r builtin.Report, out *verdict) error {
 	if r.Topic != v.topic {
 		return nil
 	}
 	at, err := event.ParsePosition(r.Position)
 	if err != nil {
-		return err
+		return fmt.Errorf("position %q is not one", r.Position)
 	}
 	index, known := v.events[at]
 	if !known {
 		return nil
 	}
+	w := v.reporter(r)
+	if _, again := w.reports[id]; again {
+		return nil
+	}
+	w.reports[id] = struct{}{}
 	v.turns++
-	p, w := v.party(r), v.reporter(r)
+	p := v.party(r)
 	key := attemptKey{index, r.Attempt}
 	repeat := w.attempts[key]
 	w.attempts[key] = true
@@ -201,7 +212,7 @@ func (v *verification) party(r builtin.Report) *party {
 func (v *verification) reporter(r builtin.Report) *reporter {
 	w := v.workers[r.WorkerID]
 	if w == nil {
-		w = &reporter{label: r.WorkerID, attempts: make(map[attemptKey]bool)}
+		w = &reporter{label: r.WorkerID, attempts: make(map[attemptKey]bool), reports: make(map[string]struct{})}
 		if r.WorkerName != "" {
 			w.label = r.WorkerName
 		}
@@ -219,7 +230,7 @@ func (v *verification) finish(out *verdict) {
 		v.countDisorder(w, out)
 		v.countOverlaps(w, out)
 	}
-	out.OK = out.Lost == 0 && out.RepeatedUnmarked == 0 && out.OutOfOrder == 0 && out.Overlapping == 0
+	out.OK = out.Lost == 0 && out.RepeatedUnmarked == 0 && out.OutOfOrder == 0 && out.Overlapping == 0 && out.Malformed == 0
 }
 
 func (v *verification) countLost(out *verdict) {

@@ -40,8 +40,8 @@ func verifyReports(t *testing.T, events int, reports []builtin.Report, passed ..
 	for i := range events {
 		v.addEvent(pos(i), "e"+strconv.Itoa(i))
 	}
-	for _, r := range reports {
-		if err := v.addReport(r, out); err != nil {
+	for i, r := range reports {
+		if err := v.addReport("r"+strconv.Itoa(i), r, out); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,6 +107,32 @@ func TestVerifyFinds(t *testing.T) {
 				t.Errorf("ok is %v", v.OK)
 			}
 		})
+	}
+}
+
+// A report whose fate was unknown is sent again as the same event: that says nothing about the turn. Two
+// workers may use the same id, and another report of the same turn is a repeat.
+func TestVerifyTakesAReportThatWasSentAgainAsOne(t *testing.T) {
+	v, out := newVerification("t"), &verdict{}
+	v.addEvent(pos(0), "e0")
+	for _, c := range []struct {
+		id     string
+		report builtin.Report
+	}{
+		{"1", rep("a", 0)},
+		{"1", rep("a", 0)},
+		{"1", rep("b", 0)},
+		{"1", rep("a", 0)},
+		{"2", rep("b", 0, at(20, 21))},
+		{"2", rep("b", 0, at(20, 21))},
+	} {
+		if err := v.addReport(c.id, c.report, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.finish(out)
+	if out.Turns != 3 || out.Workers != 2 || out.RepeatedUnmarked != 1 || out.Lost != 0 || out.Overlapping != 0 {
+		t.Errorf("found %+v", out)
 	}
 }
 

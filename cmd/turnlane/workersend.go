@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,8 +35,8 @@ type replyView struct {
 // payload is data in JSON as CloudEvents has it: JSON as it is, text of another type as a string, and
 // bytes in base64.
 type payload struct {
-	Data       json.RawMessage `json:"data,omitempty"`
-	DataBase64 []byte          `json:"data_base64,omitempty"`
+	Data       verbatim `json:"data,omitempty"`
+	DataBase64 []byte   `json:"data_base64,omitempty"`
 }
 
 func (a *app) workerSendCommand() *cobra.Command {
@@ -119,8 +120,9 @@ func viewPayload(b []byte, contentType string) payload {
 	case event.IsJSON(contentType) && json.Valid(b) && utf8.Valid(b):
 		return payload{Data: b}
 	case !event.IsJSON(contentType) && utf8.Valid(b):
-		if text, err := json.Marshal(string(b)); err == nil {
-			return payload{Data: text}
+		var text bytes.Buffer
+		if err := writeJSON(&text, string(b)); err == nil {
+			return payload{Data: bytes.TrimSpace(text.Bytes())}
 		}
 	}
 	return payload{DataBase64: b}

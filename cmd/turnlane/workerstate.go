@@ -15,9 +15,9 @@ import (
 
 // stateView is one key of a worker's state as -o json tells it.
 type stateView struct {
-	Key         string          `json:"key"`
-	Value       json.RawMessage `json:"value,omitempty"`
-	ValueBase64 *[]byte         `json:"value_base64,omitempty"` // of a value that is no JSON
+	Key         string   `json:"key"`
+	Value       verbatim `json:"value,omitempty"`
+	ValueBase64 *[]byte  `json:"value_base64,omitempty"` // of a value that is no JSON
 }
 
 func (a *app) workerStateCommand() *cobra.Command {

@@ -134,7 +134,7 @@ func TestWorkerState(t *testing.T) {
 	if got, want := cli(t, addr, "worker", "state", "one", "-o", "json").ok(t), ""+
 		`{"key":"bytes","value_base64":"/wA="}`+"\n"+
 		`{"key":"empty","value_base64":""}`+"\n"+
-		`{"key":"sum/JFK","value":{"n":7}}`+"\n"+
+		`{"key":"sum/JFK","value":{"n": 7}}`+"\n"+
 		`{"key":"sum/LAX","value_base64":"cGxhaW4="}`+"\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

@@ -29,7 +29,15 @@ const (
 	TypeQuarantined = "turnlane.worker.quarantined" // a catalog record cannot be read
 )
 
-// Data is the data of every lifecycle event; what does not apply is left out.
+// States in events of coverage.
+const (
+	Complete   = "COMPLETE"   // every slot has a running member
+	Incomplete = "INCOMPLETE" // some have none
+)
+
+// Data is the data of every lifecycle event; what does not apply is left out. Events of state and of
+// coverage always have worker_id, topics, state and reason, empty if need be, so that scripts can rely
+// on them. The worker of an event of coverage is the member whose change caused it, if it was one.
 type Data struct {
 	WorkerID   string   `json:"worker_id,omitempty"`
 	WorkerName string   `json:"worker_name,omitempty"`
@@ -57,17 +65,18 @@ type Data struct {
 	DeadLetterPosition string `json:"dead_letter_position,omitempty"`
 }
 
-// New makes a lifecycle event at a time. Its subject is the worker's id, or the group's name.
+// New makes a lifecycle event at a time. Its subject is the worker's id, or the group's name: always
+// that of coverage.
 func New(kind string, at time.Time, d Data) *event.Event {
 	if d.Topic == "" && len(d.Topics) == 1 {
 		d.Topic = d.Topics[0]
 	}
-	data, err := json.Marshal(d)
+	data, err := json.Marshal(fields(kind, d))
 	if err != nil {
 		panic("lifecycle: " + err.Error()) // Data holds strings and numbers only
 	}
 	subject := d.WorkerID
-	if subject == "" {
+	if subject == "" || kind == TypeCoverage {
 		subject = d.Group
 	}
 	return &event.Event{
@@ -80,4 +89,21 @@ func New(kind string, at time.Time, d Data) *event.Event {
 		Data:            data,
 		DataKind:        event.JSONData,
 	}
+}
+
+// fields is what stands in the data of an event.
+func fields(kind string, d Data) any {
+	if kind != TypeState && kind != TypeCoverage {
+		return d
+	}
+	if d.Topics == nil {
+		d.Topics = []string{}
+	}
+	return struct { // its own fields hide those of Data
+		WorkerID string   `json:"worker_id"`
+		Topics   []string `json:"topics"`
+		State    string   `json:"state"`
+		Reason   string   `json:"reason"`
+		Data
+	}{d.WorkerID, d.Topics, d.State, d.Reason, d}
 }

@@ -17,7 +17,7 @@ const (
 	SubscriberEvents   = "turnlane.subscriber.events"   // counter of events sent
 
 	// Fan-out.
-	Feeds           = "turnlane.feeds"            // gauge, by State: live or catching_up
+	Feeds           = "turnlane.feeds"            // gauge, by State: live, catching_up or stalled
 	FeedTopics      = "turnlane.feeds.topics"     // gauge of topics followed
 	FeedLag         = "turnlane.feed.lag"         // gauge, s: age of the oldest event that a feed still waits for
 	FeedCatchUps    = "turnlane.feed.catchups"    // counter of changes from live to catching up
@@ -52,7 +52,7 @@ const (
 	// Catalog, as the leader among the workmanagers sees it.
 	CatalogWorkers = "turnlane.catalog.workers"     // gauge, by State and Type
 	Quarantined    = "turnlane.catalog.quarantined" // gauge of records that cannot be read
-	GroupCoverage  = "turnlane.group.coverage"      // gauge, share of the slots with a running member, by Group
+	GroupCoverage  = "turnlane.group.coverage"      // gauge, share of the slots with a running member, by Group and Topic
 )
 
 // Names of attributes, each with few values.
@@ -64,6 +64,6 @@ const (
 	Outcome = "outcome" // of a turn
 	Type    = "type"    // of workers
 	Group   = "group"   // of slots
-	Topic   = "topic"   // only with Group, as few groups lack a member at any time, and of dead letters
+	Topic   = "topic"   // only with Group, where what is above the bound of label sets is counted together and the worst come first, and of dead letters
 	Policy  = "policy"  // uncovered: nobody gets the events; waiting: a member that is down replays them
 )

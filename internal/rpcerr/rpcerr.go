@@ -60,7 +60,11 @@ func Invalid(field, rule, fix string) error {
 func InvalidAs(reason, field, rule, fix string, facts map[string]string) error {
 	m := map[string]string{"field": field, "rule": rule, "fix": fix}
 	maps.Copy(m, facts)
-	return New(codes.InvalidArgument, reason, fmt.Sprintf("%s: %s; %s", field, rule, fix), m)
+	message := field + ": " + rule
+	if fix != "" {
+		message += "; " + fix
+	}
+	return New(codes.InvalidArgument, reason, message, m)
 }
 
 // From turns the error of a lower layer into a status error; one that is a status already stays.

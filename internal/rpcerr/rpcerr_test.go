@@ -82,3 +82,9 @@ func TestInvalidSaysWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+func TestInvalidWithoutAFixEndsWithTheRule(t *testing.T) {
+	if got := status.Convert(Invalid("id", "is empty", "")).Message(); got != "id: is empty" {
+		t.Errorf("got %q", got)
+	}
+}
