@@ -27,8 +27,9 @@ func TestATrimmedStretchIsReported(t *testing.T) {
 		return nil
 	})
 	p := g.run("pod-1")
-	p.place(worker{id: "w", typ: "slow", topics: []string{"in"}})
+	// They are there before the worker is: it reads the log, and not what the fan-out has of it in memory.
 	positions := g.publish("in", 20)
+	p.place(worker{id: "w", typ: "slow", topics: []string{"in"}})
 	<-begun
 	taken := 0 // the event in hand was taken before or after the lane was filled
 	g.eventually("a full lane", func() bool {
