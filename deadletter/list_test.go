@@ -3,6 +3,7 @@ package deadletter_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -174,7 +175,7 @@ func TestTheLeaderCountsDeadLetters(t *testing.T) {
 		var page string
 		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			r := httptest.NewRecorder()
-			m.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+			m.Handler().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			page = r.Body.String()
 			missing := false
 			for _, line := range lines {

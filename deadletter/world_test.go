@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -43,7 +42,7 @@ func newWorld(t testing.TB) *world {
 	return &world{t: t, store: s}
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // worker stores a worker's record, or a tombstone.
 func (w *world) worker(id, typ string, deleted bool) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -84,7 +85,7 @@ func TestFeedsAreCounted(t *testing.T) {
 	wait("live again", upTo(positions[4]))
 
 	page := httptest.NewRecorder()
-	m.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for name, want := range map[string]string{
 		`turnlane_feed_gaps_total{kind="trimmed"`:     "1",
 		`turnlane_feed_gaps_total{kind="undecodable"`: "1",

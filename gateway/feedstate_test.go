@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strconv"
@@ -37,7 +38,7 @@ func TestFeedsAreMeasured(t *testing.T) {
 	meter.Watch(hub)
 	scrape := func() string {
 		w := httptest.NewRecorder()
-		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		body, _ := io.ReadAll(w.Body)
 		return string(body)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -102,7 +103,7 @@ func (u *undecodables) run(ctx context.Context) error {
 func (u *undecodables) waiting() []badEntry {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.queue[:len(u.queue):len(u.queue)]
+	return slices.Clip(u.queue)
 }
 
 func (u *undecodables) remove(n int) {

@@ -209,7 +209,7 @@ func (a *activation) next() (t *turn, again bool) {
 	if mark {
 		k := l.noteLocked(item.Entry.Pos)
 		k.Started, k.dirty = true, true
-		l.next = next{what: begin_, t: t}
+		l.next = next{what: beginMarked, t: t}
 		a.marking = true
 		l.markDirtyLocked()
 	}

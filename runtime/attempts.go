@@ -37,7 +37,7 @@ const (
 	nothing step = iota
 	retry
 	giveUp
-	begin_
+	beginMarked
 )
 
 // knownLocked returns what is known of an event, nil if nothing is.

@@ -230,7 +230,7 @@ func (a *activation) goOn(l *lane, do next) {
 			l.retry.Reset(do.delay)
 		}
 		a.mu.Unlock()
-	case begin_:
+	case beginMarked:
 		a.marking, a.ready = false, do.t
 		a.mu.Unlock()
 		a.cell.Ring()

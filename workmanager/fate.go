@@ -3,6 +3,7 @@ package workmanager
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,9 +82,11 @@ func (m *Manager) askFate(ctx context.Context, req *turnlanev1.GetEventStatusReq
 	var p problems
 	q := &fateQuery{topic: req.GetTopic(), size: int(req.GetPageSize())}
 	if err := admission.Readable(q.topic); err != nil {
-		if e, ok := err.(*event.Error); ok {
-			p.add("topic", e.Rule, e.Fix)
+		e, ok := errors.AsType[*event.Error](err)
+		if !ok {
+			e = &event.Error{Rule: err.Error()}
 		}
+		p.add("topic", e.Rule, e.Fix)
 	}
 	var err error
 	if q.pos, err = event.ParsePosition(req.GetPosition()); err != nil {

@@ -32,9 +32,9 @@ func (k knows) Inspect(worker string) ([]*v1.WorkerTopic, bool) {
 
 func (k knows) Progress(worker string) string { return worker + " is half way" }
 
-func (m *process) fate(t testing.TB, topic string, pos event.Position) map[string]*v1.EventAtWorker {
+func (p *process) fate(t testing.TB, topic string, pos event.Position) map[string]*v1.EventAtWorker {
 	t.Helper()
-	resp, err := m.GetEventStatus(t.Context(), &v1.GetEventStatusRequest{Topic: topic, Position: pos.String()})
+	resp, err := p.GetEventStatus(t.Context(), &v1.GetEventStatusRequest{Topic: topic, Position: pos.String()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestWhatBecameOfAnEvent(t *testing.T) {
 	lost := w.deadLetter("dlq.in", "gave_up", "in", in[5], "no table")
 	w.deadLetter("dlq.in", "gave_up", "other", in[4], "no table")
 	begun("gave_up_elsewhere", func(r *v1.CreateWorkerRequest) {
-		r.Policy = &v1.Policy{DeadLetterTopic: proto.String("dlq.ours")}
+		r.Policy = &v1.Policy{DeadLetterTopic: new("dlq.ours")}
 	})
 	cursor("gave_up_elsewhere", in[8])
 	w.deadLetter("dlq.in", "gave_up_elsewhere", "in", in[6], "not there")

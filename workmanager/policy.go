@@ -1,6 +1,7 @@
 package workmanager
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ func definePolicy(p *problems, in *turnlanev1.Policy, topics []string) *turnlane
 	}
 	if topic := in.GetDeadLetterTopic(); topic != "" {
 		checkDeadLetterTopic(p, topic, topics)
-		policy.DeadLetterTopic = proto.String(topic)
+		policy.DeadLetterTopic = new(topic)
 	}
 	return policy
 }
@@ -124,7 +125,7 @@ func checkDeadLetterTopic(p *problems, topic string, topics []string) {
 	switch err := admission.Readable(topic); {
 	case err != nil:
 		rule := err.Error()
-		if e, ok := err.(*event.Error); ok {
+		if e, ok := errors.AsType[*event.Error](err); ok {
 			rule = e.Rule
 		}
 		p.add(field, rule, fix)

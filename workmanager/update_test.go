@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/turnlane/turnlane/internal/catalog"
@@ -55,10 +54,10 @@ func TestUpdateChangesWhatIsSetAndNothingElse(t *testing.T) {
 	r := w.runtime("pod-1", "echo")
 	req := dedicated("a")
 	req.Tags, req.Config = map[string]string{"team": "red", "n": "1"}, map[string]string{"out": "x"}
-	req.Policy = &v1.Policy{MaxAttempts: 7, DeadLetterTopic: proto.String("dlq.ours"), Backoff: durationpb.New(1500 * time.Millisecond)}
-	was := m.create(t, req)
+	req.Policy = &v1.Policy{MaxAttempts: 7, DeadLetterTopic: new("dlq.ours"), Backoff: durationpb.New(1500 * time.Millisecond)}
+	m.create(t, req)
 	m.start(t, "a")
-	was = m.get(t, "a")
+	was := m.get(t, "a")
 	update := func(req *v1.UpdateWorkerRequest) *v1.Worker {
 		t.Helper()
 		req.Worker, req.Revision = "a", was.GetRevision()
@@ -90,7 +89,7 @@ func TestUpdateChangesWhatIsSetAndNothingElse(t *testing.T) {
 	if p := now.GetPolicy(); p.GetMaxCrashes() != 1 || p.GetMaxAttempts() != 7 || p.GetDeadLetterTopic() != "dlq.ours" || p.GetBackoff().AsDuration() != 2*time.Second {
 		t.Errorf("after a new policy: %v", p)
 	}
-	now = update(&v1.UpdateWorkerRequest{Policy: &v1.Policy{DeadLetterTopic: proto.String("")}})
+	now = update(&v1.UpdateWorkerRequest{Policy: &v1.Policy{DeadLetterTopic: new("")}})
 	if p := now.GetPolicy(); p.DeadLetterTopic != nil || p.GetMaxCrashes() != 1 {
 		t.Errorf("after dead letters to the default: %v", p)
 	}
@@ -127,7 +126,7 @@ func TestUpdateIsRefused(t *testing.T) {
 		"a bad policy": {&v1.UpdateWorkerRequest{Revision: revision, Policy: &v1.Policy{MaxAttempts: 1 << 30, OnExhausted: 9}},
 			codes.InvalidArgument, rpcerr.InvalidField, "policy.max_attempts,policy.on_exhausted"},
 		"a back-off over the cap": {&v1.UpdateWorkerRequest{Revision: revision, Policy: &v1.Policy{Backoff: d(2 * time.Minute)}}, codes.InvalidArgument, rpcerr.InvalidField, "policy.max_backoff"},
-		"a circle":                {&v1.UpdateWorkerRequest{Revision: revision, Policy: &v1.Policy{DeadLetterTopic: proto.String("dlq.in")}}, codes.InvalidArgument, rpcerr.InvalidField, "policy.dead_letter_topic"},
+		"a circle":                {&v1.UpdateWorkerRequest{Revision: revision, Policy: &v1.Policy{DeadLetterTopic: new("dlq.in")}}, codes.InvalidArgument, rpcerr.InvalidField, "policy.dead_letter_topic"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.req.Worker == "" {

@@ -33,7 +33,7 @@ func TestDefinitionsAreCheckedAtTheDoor(t *testing.T) {
 	policy := func(p *v1.Policy) func(*v1.CreateWorkerRequest) {
 		return func(r *v1.CreateWorkerRequest) { r.Policy = p }
 	}
-	letters := func(topic string) *v1.Policy { return &v1.Policy{DeadLetterTopic: proto.String(topic)} }
+	letters := func(topic string) *v1.Policy { return &v1.Policy{DeadLetterTopic: new(topic)} }
 	d := durationpb.New
 	const first = v1.ReplayMode_REPLAY_MODE_FIRST
 	for name, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestDefinitionsAreCheckedAtTheDoor(t *testing.T) {
 		"its own replies":  {func(r *v1.CreateWorkerRequest) { r.Id, r.Topics = "me", []string{"wrk.echo.reply.me"} }, "topics[0]"},
 		"another's":        {func(r *v1.CreateWorkerRequest) { r.Id, r.Topics = "me", []string{"wrk.echo.command.you"} }, ""},
 		"all of it wrong": {policy(&v1.Policy{HandlerTimeout: d(0), HandlerGrace: d(0), MaxAttempts: 1 << 31, Backoff: d(0), MaxBackoff: d(0),
-			MaxCrashes: 1 << 30, OnExhausted: -1, DeadLetterTopic: proto.String("x")}),
+			MaxCrashes: 1 << 30, OnExhausted: -1, DeadLetterTopic: new("x")}),
 			"policy.handler_timeout,policy.handler_grace,policy.backoff,policy.max_backoff,policy.max_attempts,policy.max_crashes,policy.on_exhausted,policy.dead_letter_topic"},
 		"first without start": {replay(first, nil), "replay.first"},
 		"first at the tail":   {replay(first, &v1.Start{At: &v1.Start_Tail{Tail: true}}), "replay.first"},

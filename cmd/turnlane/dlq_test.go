@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -54,7 +53,7 @@ func (s sessionID) Current() (string, bool) { return string(s), true }
 // is gone.
 func letters(t *testing.T) (store.Store, string) {
 	t.Helper()
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	s, err := pebblestore.Open(pebblestore.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)

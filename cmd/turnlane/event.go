@@ -56,7 +56,8 @@ func (a *app) eventCommand() *cobra.Command {
 		defer c.Close()
 		req.Topic, req.Position, req.PageSize = args[0], args[1], 1000
 		t := a.newTable("WORKER", "NAME", "FATE", "ATTEMPT", "RETRY AT", "DEAD LETTER", "ERROR", "HELD UP")
-		workers, held, incomplete := 0, true, false
+		var held, incomplete bool
+		workers := 0
 		for {
 			resp, err := c.Workers.GetEventStatus(ctx, &req)
 			if err != nil {

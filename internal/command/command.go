@@ -12,6 +12,7 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -98,7 +99,7 @@ func Parse(e *event.Event, typ, id string) (Command, error) {
 // for ever.
 func CheckReplyTo(topic string) error {
 	err := admission.Topic(topic, admission.User)
-	if e, ok := err.(*event.Error); ok {
+	if e, ok := errors.AsType[*event.Error](err); ok {
 		return &event.Error{Field: ExtReplyTo, Rule: e.Rule, Fix: "name a topic that users publish to, or leave it out"}
 	}
 	return err

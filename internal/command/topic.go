@@ -8,6 +8,7 @@ const Prefix = "wrk."
 // Kind is what one of a worker's own topics is for.
 type Kind uint8
 
+// What a worker's own topics are for.
 const (
 	Commands Kind = iota + 1 // commands to the worker
 	Replies                  // what it answered
